@@ -32,7 +32,7 @@ fresh
 while sleep 1; do fresh; done &
 running+=($!)
 
-env -u PHAROS_TEST_LANGS -u PHAROS_TEST_CACHE "$PHAROS" serve --data-dir "$dir/data" --pulsar-listen 127.0.0.1:0 --http-listen 127.0.0.1:0 \
+env -u PHAROS_TEST_LANGS -u PHAROS_TEST_CACHE "$PHAROS" serve --transactions-enabled=true --data-dir "$dir/data" --pulsar-listen 127.0.0.1:0 --http-listen 127.0.0.1:0 \
     --authentication-enabled=true --authentication-providers=token,openid,basic,tls --authentication-refresh-check-interval=1s \
     --authentication-token-secret-key="file://$dir/secret" --authentication-basic-auth-conf="$dir/people" \
     --openid-allowed-token-issuers="$issuer" --openid-allowed-audiences=pharos --openid-require-issuers-use-https=false \

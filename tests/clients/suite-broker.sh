@@ -15,7 +15,7 @@ broker=""
 trap '[ -z "$broker" ] || kill "$broker" 2> /dev/null || true' EXIT
 "$pharos" serve --data-dir "$dir/data" --advertised-address localhost --max-message-size "${MESSAGE_SIZE:-1MiB}" \
     --pulsar-listen 127.0.0.1:6650 --http-listen 127.0.0.1:8080 --pulsar-listen-tls 127.0.0.1:6651 --http-listen-tls 127.0.0.1:8443 \
-    --policies-backlog-quota-check-interval 5s --key-shared-consistent-hashing=false --tls-certificate-file "$certs/broker-cert.pem" --tls-key-file "$dir/broker-key.pem" --tls-trust-certs-file "$certs/cacert.pem" \
+    --transactions-enabled=true --policies-backlog-quota-check-interval 5s --key-shared-consistent-hashing=false --tls-certificate-file "$certs/broker-cert.pem" --tls-key-file "$dir/broker-key.pem" --tls-trust-certs-file "$certs/cacert.pem" \
     --authentication-enabled=true --authentication-providers=tls,token,basic --authentication-anonymous-user-role=anonymous \
     --authentication-token-secret-key="file://$secret" --authentication-basic-auth-conf="$dir/people" \
     --authorization-enabled=true --authorization-super-user-roles=localhost,superUser,admin > "$dir/doors" 2> "$dir/log" &

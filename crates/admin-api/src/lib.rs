@@ -25,6 +25,7 @@ mod schema;
 pub mod shape;
 mod topic_internals;
 mod topic_stats;
+mod transactions;
 
 pub use broadcast::{BroadcastCarrier, BroadcastConsumer, BroadcastDetails, BroadcastSummary};
 pub use cluster::{
@@ -54,6 +55,11 @@ pub use topic_internals::{
 pub use topic_stats::{
     AnalyzeBacklogResult, CompactionMeters, CompactionStats, ConsumerStats, DrainingHash,
     PartitionedTopicStats, PublisherStats, ReplicatorStats, SubscriptionStats, TopicStats,
+};
+
+pub use transactions::{
+    TransactionBufferStats, TransactionCoordinatorInfo, TransactionCoordinatorStats,
+    TransactionInBufferStats, TransactionInPendingAckStats, TransactionMetadata, TransactionPendingAckStats,
 };
 
 use serde::{Deserialize, Serialize};

@@ -44,6 +44,16 @@ pub struct SplitBundleQuery {
     pub split_algorithm_name: Option<String>,
 }
 
+/// Of transactions.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct CoordinatorQuery {
+    /// Of this coordinator only.
+    #[serde(default)]
+    pub coordinator_id: Option<u64>,
+}
+
 /// Of a namespace's list of topics.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -44,6 +44,7 @@ mod tenants;
 mod topic_policies;
 mod topic_stats;
 mod topics;
+mod transactions;
 
 pub use owner_link::BrokerClient;
 pub use request_rate::RequestRates;

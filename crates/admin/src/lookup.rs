@@ -14,6 +14,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
 use crate::paths::TopicPath;
 use crate::state::Admin;
+use crate::transactions::coordinators_at;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![on(&routes::TOPIC, lookup), on(&routes::BUNDLE, bundle)]
@@ -27,14 +28,20 @@ async fn lookup(
     QueryOf(query): QueryOf<LookupQuery>,
     headers: HeaderMap,
 ) -> ApiResult<Json<LookupData>> {
-    policies_of(&admin, topic.namespace())?;
+    let is_coordinator = coordinators_at(&admin, &topic).is_some();
+    if !is_coordinator {
+        policies_of(&admin, topic.namespace())?;
+    }
     let header = headers
         .get("x-pulsar-listenername")
         .and_then(|name| name.to_str().ok());
     let listener = query.listener_name.as_deref().or(header);
     let listener = listener.filter(|name| !name.is_empty());
     // The base of a partitioned topic and partitions not yet made have no record; only plain names can be missing.
-    if admin.catalog.partitioned().get(&topic.base()).is_none() && !admin.catalog.topic_exists(&topic) {
+    if !is_coordinator
+        && admin.catalog.partitioned().get(&topic.base()).is_none()
+        && !admin.catalog.topic_exists(&topic)
+    {
         admin.catalog.partitioned_metadata(&topic, true).await?;
     }
     let options = &admin.options;

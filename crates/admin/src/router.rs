@@ -19,7 +19,7 @@ use crate::state::Admin;
 use crate::{
     bookies, brokers, bundles, clusters, compaction, isolation, lookup, messages, metrics,
     namespace_policies, namespaces, offload, schemas, subscriptions, tenants, topic_policies, topic_stats,
-    topics,
+    topics, transactions,
 };
 
 /// Everything the door answers.
@@ -66,13 +66,14 @@ fn endpoints() -> Vec<Endpoint> {
         bookies::endpoints(),
         lookup::endpoints(),
         metrics::endpoints(),
+        transactions::endpoints(),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-/// Functions, connectors, packages and transactions are other programs' or later releases' business.
+/// Functions, connectors and packages are other programs' or later releases' business.
 async fn no_functions(mut request: Request) -> ApiError {
     if let Err(refused) = admit(&mut request).await {
         return refused;

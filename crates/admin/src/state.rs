@@ -9,6 +9,7 @@ use pharos_broker_admin::{
 };
 use pharos_catalog::{BundleDivision, Catalog};
 use pharos_cluster::Listeners;
+use pharos_coordinators::Transactions;
 use pharos_identity::Authentication;
 
 use crate::owner_link::BrokerClient;
@@ -53,6 +54,8 @@ pub struct AdminOptions {
     pub force_delete_namespace: bool,
     /// Whether a tenant may be deleted together with its namespaces; needs the other as well when it has some.
     pub force_delete_tenant: bool,
+    /// Who coordinates transactions, where there are any.
+    pub transactions: Option<Arc<Transactions>>,
     /// How a bundle is cut when the caller does not say.
     pub bundle_division: BundleDivision,
 }

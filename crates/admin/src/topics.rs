@@ -32,6 +32,7 @@ use crate::paths::{DomainPath, NamespacePath, PathParams, TopicPath};
 use crate::permissions;
 use crate::state::Admin;
 use crate::topic_stats::partitioned;
+use crate::transactions::coordinators_at;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -131,6 +132,17 @@ async fn partition_count(
     TopicPath(topic): TopicPath,
     QueryOf(query): QueryOf<PartitionsQuery>,
 ) -> ApiResult<Json<PartitionedTopicMetadata>> {
+    if let Some(coordinators) = coordinators_at(&admin, &topic) {
+        let partitions = if topic.partition().is_none() {
+            coordinators
+        } else {
+            0
+        };
+        return Ok(Json(PartitionedTopicMetadata {
+            partitions,
+            ..Default::default()
+        }));
+    }
     let partitions = admin
         .catalog
         .partitioned_metadata(&topic, query.check_allow_auto_creation)

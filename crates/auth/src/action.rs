@@ -156,6 +156,13 @@ actions! {
     /// Acknowledge messages for a subscription without its consumers: skip, expire, clear its backlog.
     SkipMessages = "skip-messages" => ConsumeForAll,
 
+    /// See transactions of all roles, and who coordinates them.
+    ReadTransactions = "read-transactions" => SuperUser,
+    /// See one transaction of any role by its id.
+    ReadTransaction = "read-transaction" => AnyRole,
+    /// Abort a transaction that someone else made.
+    AbortTransaction = "abort-transaction" => SuperUser,
+
     /// See or change the functions of a namespace.
     ManageFunctions = "manage-functions" => Functions,
     /// See or change the sources of a namespace.

@@ -84,6 +84,8 @@ fn effect_of(action: Action) -> Effect {
         | A::ReadSchema
         | A::ListSubscriptions
         | A::ReadSubscription
+        | A::ReadTransactions
+        | A::ReadTransaction
         | A::AskUnknown => Effect::Look,
         A::UpdateBroker
         | A::UpdateCluster
@@ -118,6 +120,7 @@ fn effect_of(action: Action) -> Effect {
         | A::ResetCursor
         | A::Seek
         | A::SkipMessages
+        | A::AbortTransaction
         | A::ManageFunctions
         | A::ManageSources
         | A::ManageSinks

@@ -24,6 +24,7 @@ use crate::tenants::Tenants;
 use crate::unwritten::Unwritten;
 use pharos_accounts::budget::Budget;
 use pharos_catalog::Catalog;
+use pharos_transactions::Coordinators;
 
 /// The running broker. Cheap to clone; usable from any thread.
 #[derive(Clone)]
@@ -76,6 +77,7 @@ pub fn start_among(
     let shard_count = options.shards.max(1);
     let unwritten = Unwritten::new(options.unwritten_bytes_max);
     let tenants = Tenants::new(options.tenants);
+    let coordinators = Coordinators::new(options.transaction_coordinators);
     let shared = Arc::new(Shared {
         options,
         catalog,
@@ -89,6 +91,7 @@ pub fn start_among(
         unwritten,
         compactions: Semaphore::new(COMPACTIONS_MAX),
         tenants,
+        coordinators,
         instance: clock::wall_ms(),
     });
     let mut senders = Vec::new();

@@ -67,6 +67,8 @@ pub struct Options {
     pub compaction: Option<pharos_compaction::Options>,
     /// What one tenant may have.
     pub tenants: TenantLimits,
+    /// How many coordinators there are for transactions, loaded or not; 0: there are no transactions.
+    pub transaction_coordinators: u32,
     /// What policies of tiered storage may not go below. The offloader itself is the managed ledgers'.
     pub offload: OffloadLimits,
     /// What deduplication keeps, and how often it is stored.
@@ -124,6 +126,7 @@ impl Default for Options {
             newest_cache_bytes: 128 << 20,
             unwritten_bytes_max: 128 << 20,
             tenants: TenantLimits::default(),
+            transaction_coordinators: 0,
             offload: OffloadLimits::default(),
             deduplication: pharos_dedup::SequenceLimits::default(),
             managed_ledger: pharos_managed_ledger::Options::default(),

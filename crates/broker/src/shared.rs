@@ -7,6 +7,7 @@ use pharos_catalog::{Catalog, EnsureTopicError};
 use pharos_ledger::LedgerEngine;
 use pharos_metadata::MetadataStore;
 use pharos_runtime::ShutdownToken;
+use pharos_transactions::Coordinators;
 use pharos_types::TopicName;
 use tokio::sync::Semaphore;
 
@@ -49,6 +50,8 @@ pub struct Shared {
     pub(crate) compactions: Semaphore,
     /// What tenants have, and what is left for them.
     pub(crate) tenants: Tenants,
+    /// Who coordinates transactions; none when they are off.
+    pub coordinators: Coordinators,
     /// Tells this run of the broker from others in generated names.
     pub instance: u64,
 }

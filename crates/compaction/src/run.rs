@@ -28,6 +28,11 @@ pub trait ReadLog {
 
     /// Whether an entry that answers this is passed over, as consumers are moved past it.
     fn skips(&self, error: &ReadError) -> bool;
+
+    /// Whether consumers pass over an entry, so that it is not kept: its transaction was aborted.
+    fn hides(&self, _entry: &Entry) -> bool {
+        false
+    }
 }
 
 /// What a run compacts.
@@ -165,6 +170,7 @@ impl<'a, L: ReadLog> EntrySource<'a, L> {
                         return Ok(None);
                     };
                     self.next = last.ordinal.next();
+                    entries.retain(|entry| !self.run.log.hides(entry));
                     return Ok(Some(entries));
                 }
                 Err(error) if self.run.log.skips(&error) => self.next = self.next.next(),

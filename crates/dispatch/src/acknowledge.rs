@@ -58,6 +58,7 @@ impl Dispatcher {
             self.replay.remove(ordinal);
         }
         self.delayed.drop_before(end);
+        self.withheld.drop_before(end);
         self.redeliveries.retain(|&ordinal, _| ordinal >= end);
         true
     }
@@ -126,8 +127,8 @@ impl Dispatcher {
             let owner = self.consumers.get(entry.owner).map(|consumer| consumer.key);
             return (owner, entry.messages);
         }
-        if !self.replay.remove(ordinal) {
-            self.delayed.remove(ordinal);
+        if !self.replay.remove(ordinal) && !self.delayed.remove(ordinal) {
+            self.withheld.remove(ordinal);
         }
         (None, 0)
     }

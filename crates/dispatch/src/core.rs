@@ -13,6 +13,7 @@ use super::pending::{PendingAcks, PendingEntry};
 use super::replay::{Group, Replay, ReplayPlace};
 use super::round_robin::RoundRobin;
 use super::types::{AddConsumerError, ConsumerKey, ConsumerSpec, DelayOptions, EntryRef, Limits, Options};
+use super::withheld::Withheld;
 
 /// Deals the entries of one subscription to its consumers. See the module for how it is driven.
 ///
@@ -48,6 +49,8 @@ pub struct Dispatcher {
     pub(super) pending: PendingAcks,
     pub(super) replay: Replay,
     pub(super) delayed: Delayed,
+    /// Not to be delivered until it is released or acknowledged; in no other place.
+    pub(super) withheld: Withheld,
     /// How often a message was asked for again; only of messages that were, until they are acknowledged.
     pub(super) redeliveries: OrdinalMap<u32>,
     /// The next entry to read, if it is not acknowledged.
@@ -111,6 +114,7 @@ impl Dispatcher {
             pending: PendingAcks::new(),
             replay: Replay::default(),
             delayed: Delayed::new(options.delay),
+            withheld: Withheld::default(),
             redeliveries: OrdinalMap::default(),
             read_position: acks.acked_to().0,
             fresh_from: acks.acked_to().0,

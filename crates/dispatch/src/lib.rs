@@ -27,9 +27,10 @@
 //!      │ deliver_at    ▼  ▼      │
 //!      └──► delayed ──► replay ──┘
 //! ```
+//! Besides, from anywhere: *withheld*, while a transaction has acknowledged it; then acknowledged, or in replay again.
 //!
 //! Always true:
-//! - a message is acknowledged, pending at exactly one consumer, in replay, delayed, or unread; never two of them;
+//! - a message is acknowledged, pending at exactly one consumer, in replay, delayed, withheld, or unread; never two of them;
 //! - only [`AckState`] outlives this object; everything else is rebuilt by reading from `acked_to` again;
 //! - permits count messages, not entries; a consumer has at most `window_bytes` (and one entry) handed out but not written;
 //! - Key_Shared: of one key hash, unacknowledged messages are pending at one consumer only, and messages of the hash are
@@ -57,6 +58,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod types;
+mod withheld;
 
 pub use core::Dispatcher;
 pub use failover::{Candidate, pick_active};

@@ -163,6 +163,10 @@ impl Dispatcher {
                 continue;
             }
             let group = self.group(entry);
+            if self.withheld.note(ordinal, group) {
+                self.pass(ordinal);
+                continue;
+            }
             if let Some(deliver_at) = entry.deliver_at
                 && self.delayed.is_early(deliver_at, now_ms)
             {

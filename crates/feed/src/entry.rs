@@ -23,13 +23,13 @@ pub struct FeedEntry {
 }
 
 impl FeedEntry {
-    /// An entry read back from the log, with the facts that `codec` finds in it.
+    /// An entry read back from the log, with the facts that were found in it.
     #[must_use]
-    pub fn from_log(entry: pharos_managed_ledger::Entry, codec: &dyn EntryCodec) -> Arc<Self> {
+    pub fn from_log(entry: pharos_managed_ledger::Entry, facts: EntryFacts) -> Arc<Self> {
         Arc::new(Self {
             ordinal: entry.ordinal,
             position: entry.position,
-            facts: codec.facts(&entry.payload),
+            facts,
             payload: entry.payload,
             durable_at: Nanos(0),
         })

@@ -318,7 +318,7 @@ impl Group {
             }
             if entry.facts.is_marker {
                 Feed::acknowledge_marker(consumer, ordinal);
-            } else if !consumer.acks.is_acked(ordinal) {
+            } else if consumer.wants(ordinal) {
                 if consumer.permits <= 0 {
                     consumer.queued = false;
                     continue;

@@ -54,7 +54,7 @@ pub use marks::Marks;
 pub use newest::Newest;
 pub use pharos_accounts::Sent;
 pub use reads::READ_ENTRIES_MAX;
-pub use stream_consumer::{CursorHandoff, StreamConsumer};
+pub use stream_consumer::{CursorHandoff, StreamConsumer, Withheld};
 pub use timeline::FeedStages;
 pub use window::Found;
 
@@ -291,6 +291,46 @@ impl Feed {
         let listed = self.newest.note(self.topic, self.listed.get(), bytes, now);
         self.listed.set(listed);
         self.wake_all();
+    }
+
+    /// More is readable that was durable before: stream consumers that are due read it from the topic's home.
+    pub fn on_readable(&self, end: Ordinal) {
+        self.window.borrow_mut().raise_tail(end);
+        self.wake_all();
+    }
+
+    /// These entries of a stream consumer are acknowledged in a transaction; those `before` are, too.
+    pub fn withhold(&self, connection: ConnectionId, key: ConsumerKey, before: Ordinal, entries: &[Ordinal]) {
+        if let Some((group, index)) = self.place_of(connection, key) {
+            group.with(index, |consumer| {
+                let withheld = consumer.withheld.get_or_insert_default();
+                withheld.before = withheld.before.max(before);
+                withheld.entries.extend(entries);
+            });
+        }
+    }
+
+    /// A transaction ended: this is what others withhold of a stream consumer. `again`: the lowest entry that comes again.
+    pub fn release(
+        &self,
+        connection: ConnectionId,
+        key: ConsumerKey,
+        withheld: Option<Box<Withheld>>,
+        again: Option<Ordinal>,
+    ) {
+        let Some((group, index)) = self.place_of(connection, key) else {
+            return;
+        };
+        let next = group.with(index, |consumer| {
+            consumer.withheld = withheld;
+            consumer.next
+        });
+        if let (Some(next), Some(again)) = (next, again)
+            && again < next
+        {
+            group.rewind(index, again, None);
+            self.host.wake(group.connection);
+        }
     }
 
     /// Lets go of the newest entries that were durable until then. Who still wants one reads it from the topic's home.

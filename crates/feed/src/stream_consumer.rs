@@ -3,6 +3,7 @@
 //! Owned by its [`Group`](super::group::Group), on the shard of its connection. It is a hundred bytes or so, because
 //! there are a hundred thousand of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckState;
@@ -25,8 +26,25 @@ pub struct CursorHandoff {
     pub durable: bool,
     /// How fast its subscription is delivered.
     pub rate: Arc<DispatchRateLimiter>,
+    /// On its way out: what transactions have acknowledged.
+    pub withheld: Option<Box<Withheld>>,
     /// On its way home: what went on with the stream consumer, for stats.
     pub activity: Activity,
+}
+
+/// Entries that a transaction has acknowledged: not delivered meanwhile. The topic's home knows whose they are.
+#[derive(Debug, Clone, Default)]
+pub struct Withheld {
+    /// All before this.
+    pub before: Ordinal,
+    /// And these.
+    pub entries: BTreeSet<Ordinal>,
+}
+
+impl Withheld {
+    fn has(&self, ordinal: Ordinal) -> bool {
+        ordinal < self.before || self.entries.contains(&ordinal)
+    }
 }
 
 /// A stream consumer.
@@ -60,6 +78,8 @@ pub struct StreamConsumer {
     pub durable: bool,
     /// How fast its subscription is delivered.
     pub rate: Arc<DispatchRateLimiter>,
+    /// What transactions have acknowledged; nothing for most.
+    pub withheld: Option<Box<Withheld>>,
     /// What went on since it joined; for stats.
     pub activity: StreamConsumerActivity,
 }
@@ -89,8 +109,19 @@ impl StreamConsumer {
             dirty: false,
             durable: handoff.durable,
             rate: handoff.rate,
+            withheld: handoff.withheld,
             activity: StreamConsumerActivity::default(),
         }
+    }
+
+    /// Whether an entry is to be delivered: it is neither acknowledged nor withheld.
+    #[must_use]
+    pub fn wants(&self, ordinal: Ordinal) -> bool {
+        !self.acks.is_acked(ordinal)
+            && self
+                .withheld
+                .as_ref()
+                .is_none_or(|withheld| !withheld.has(ordinal))
     }
 
     /// Its cursor, to give back.
@@ -102,6 +133,7 @@ impl StreamConsumer {
             acks: self.acks,
             durable: self.durable,
             rate: self.rate,
+            withheld: None,
             activity: self.activity.in_messages(),
         }
     }

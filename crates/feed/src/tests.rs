@@ -115,6 +115,7 @@ impl Shard {
                 read_from: Ordinal(0),
                 durable: false,
                 rate: Arc::clone(&shard.rate),
+                withheld: None,
                 activity: Activity::default(),
             };
             let permits = i64::MAX / 2;

@@ -16,6 +16,7 @@ use pharos_broker_admin::Resources;
 use pharos_catalog::policy::{BrokerPolicies, Persistence};
 use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_cluster::Balancer;
+use pharos_coordinators::Transactions;
 use pharos_identity::Authentication;
 use pharos_ledger::LedgerEngine as _;
 use pharos_managed_ledger::CacheBudget;
@@ -68,6 +69,8 @@ pub(crate) struct RunningBroker {
     pub(crate) admin: Resources,
     /// The Pulsar server: where it listens, with real ports, and what lookups answer with.
     pub(crate) pulsar: Arc<Server>,
+    /// Who coordinates transactions, where clients may make some.
+    pub(crate) transactions: Option<Arc<Transactions>>,
     threads: Threads,
     beside: StoresInUse,
     /// Who did what, where that is kept.
@@ -135,6 +138,7 @@ pub(crate) async fn start_broker(
     let offloads = settings.cluster.metadata_layout == MetadataLayout::Pharos;
     options.managed_ledger.offloader = offloads.then(|| offloader.clone() as _);
     options.managed_ledger.condemned_from = stores.condemned_from();
+    options.transaction_coordinators = crate::transactions::coordinators(settings, &*stores.metadata).await?;
     let access = options.access.clone();
     let (broker, threads) = pharos_broker::start_among(
         options,
@@ -145,8 +149,17 @@ pub(crate) async fn start_broker(
         beside.ownership(),
     )
     .context("cannot start the data threads")?;
+    // Topics ask them before they take a message in a transaction.
+    let transactions = crate::transactions::open(settings, &broker).await?;
     let connections_max = beside.connections_max(files, settings);
-    let server = open_server(&broker, settings, front, connections_max, authentication.clone())?;
+    let offered = crate::transactions::offered(settings, &transactions);
+    let server = open_server(
+        &broker,
+        settings,
+        front,
+        (connections_max, offered.clone()),
+        authentication.clone(),
+    )?;
     if let Some(ownership) = beside.among_others() {
         ownership.serve(&crate::cluster::addresses(front, &server));
         tasks.spawn(ownership.clone().run());
@@ -187,6 +200,7 @@ pub(crate) async fn start_broker(
         admin,
         broker,
         pulsar: server,
+        transactions: offered.ok(),
         threads,
         beside,
         audit,
@@ -244,7 +258,7 @@ fn open_server(
     broker: &Broker,
     settings: &Settings,
     front: &Front,
-    connections_max: ConnectionsMax,
+    (connections_max, transactions): (ConnectionsMax, crate::transactions::Offered),
     authentication: Authentication,
 ) -> anyhow::Result<Arc<Server>> {
     let options = pharos_pulsar::Options {
@@ -260,6 +274,7 @@ fn open_server(
         server_version: SERVER_VERSION.to_owned(),
         keep_alive_interval: settings.protocol.keep_alive_interval,
         connections_max,
+        transactions,
         per_address: settings.limits.per_address(),
         limits: settings.limits.of_pulsar(),
         authentication,
@@ -417,6 +432,8 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
             gone_ms_max: millis(policies.deduplication_producer_inactivity_timeout),
             ..pharos_dedup::SequenceLimits::default()
         },
+        // Set once the stores say how many there were.
+        transaction_coordinators: 0,
         offload: crate::offload::limits(&settings.offload),
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: u64::from(ledger.max_entries),

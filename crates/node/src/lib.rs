@@ -33,6 +33,7 @@ mod storage_metrics;
 mod stores;
 mod takeover;
 mod tls;
+mod transactions;
 
 pub use command::command;
 pub use start::run;

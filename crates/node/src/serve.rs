@@ -163,6 +163,7 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> anyhow
         topic_metrics: settings.metrics.topics,
         force_delete_namespace: settings.topics.force_delete_namespace_allowed,
         force_delete_tenant: settings.topics.force_delete_tenant_allowed,
+        transactions: broker.transactions.clone(),
         bundle_division: settings.cluster.load_balancer.split_algorithm.0,
     };
     Ok(Admin::new(broker.admin.clone(), options))

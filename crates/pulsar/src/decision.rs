@@ -16,7 +16,10 @@ pub enum Decision {
     Attached,
     /// It concerns the connection alone.
     Connection,
-    /// Answered with an error: the feature is not served.
+    /// It is about a transaction of the client's own: only the role that made one may. What it adds to that is asked about as a producer
+    /// there would be ([`Action::Produce`]), or a consumer ([`Action::Consume`]).
+    OwnTransaction,
+    /// Answered with an error: no client has reason to send it.
     NotServed,
     /// Only a broker may send it: the connection is closed.
     OfBrokers,
@@ -49,9 +52,8 @@ pub fn decision(command: CommandType) -> Decision {
         | C::AddPartitionToTxn
         | C::AddSubscriptionToTxn
         | C::EndTxn
-        | C::EndTxnOnPartition
-        | C::EndTxnOnSubscription
-        | C::TcClientConnectRequest => Decision::NotServed,
+        | C::TcClientConnectRequest => Decision::OwnTransaction,
+        C::EndTxnOnPartition | C::EndTxnOnSubscription => Decision::NotServed,
         C::Connected
         | C::SendReceipt
         | C::SendError

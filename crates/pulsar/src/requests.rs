@@ -102,7 +102,9 @@ fn nanos(time: Duration) -> u64 {
 /// alone, waits for none.
 pub(crate) fn turn(connection: &Connection, command: &Command) -> Duration {
     let is_request = match decision(command.command_type()) {
-        Decision::Asks(_) | Decision::AsksOfConsumer(_) | Decision::NotServed => true,
+        Decision::Asks(_) | Decision::AsksOfConsumer(_) | Decision::OwnTransaction | Decision::NotServed => {
+            true
+        }
         Decision::Proves | Decision::Attached | Decision::Connection | Decision::OfBrokers => false,
     };
     match connection.peer.borrow().as_ref() {

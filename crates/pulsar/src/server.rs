@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use pharos_broker::Broker;
 use pharos_broker::shard::Shard;
+use pharos_coordinators::Transactions;
 use pharos_identity::Authentication;
 use pharos_runtime::{LogThrottle, spawn_local};
 use pharos_transport::{
@@ -44,6 +45,8 @@ pub struct Options {
     pub connections_max: ConnectionsMax,
     /// Connections of one address, and new ones a second.
     pub per_address: QuotaLimits,
+    /// Who coordinates transactions, or what clients hear instead.
+    pub transactions: Result<Arc<Transactions>, &'static str>,
     /// What a connection, a role and a tenant may have.
     pub limits: ClientLimits,
     /// What says who a client is.
@@ -100,6 +103,7 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
         door_addresses,
         authentication: options.authentication.clone(),
         credential_check_interval: options.credential_check_interval,
+        transactions: options.transactions.clone(),
         access: broker.shared.options.access.clone(),
         admission: Admission::new(broker.shard_count(), options.connections_max.clone()),
         limiter: Limiter::new(options.limits.clone()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pharos_auth::Access;
 use pharos_cluster::Listeners;
+use pharos_coordinators::Transactions;
 use pharos_identity::Authentication;
 use pharos_runtime::LogThrottle;
 use pharos_transport::{Admission, PartialFrames, Quota};
@@ -32,6 +33,8 @@ pub struct Server {
     pub(crate) credential_check_interval: Duration,
     /// What says who may do what.
     pub(crate) access: Access,
+    /// Who coordinates transactions, or what clients hear instead.
+    pub(crate) transactions: Result<Arc<Transactions>, &'static str>,
     /// What a connection, a role and a tenant may have.
     pub(crate) limiter: Limiter,
     /// What one address may have.

@@ -92,6 +92,7 @@ impl House {
         let server = pharos_pulsar::open(
             &broker,
             &pharos_pulsar::Options {
+                transactions: Err("Transactions are not enabled."),
                 listen: "127.0.0.1:0".parse().unwrap(),
                 entrance: None,
                 listen_tls: None,

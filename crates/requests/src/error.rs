@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pharos_ledger::{ReadError, StorageFault};
+use pharos_types::TxnId;
 
 /// The other side of a call stopped: the broker is shutting down.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -149,6 +150,37 @@ pub enum CursorError {
     /// The cursor could not be stored.
     #[error("storage: {0}")]
     Storage(String),
+}
+
+/// Why an acknowledgement in a transaction was refused.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum TxnAckError {
+    /// The topic cannot be had.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// No such consumer.
+    #[error("consumer not found")]
+    NoConsumer,
+    /// The transaction is not open, or the subscription was not added to it.
+    #[error(
+        "transaction {0} is not open for this subscription: it has ended, or the subscription was not added to it"
+    )]
+    NotFound(TxnId),
+    /// Something else has acknowledged it.
+    #[error("{0}")]
+    Conflict(String),
+    /// It makes no sense here.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// It could not be stored.
+    #[error("storage: {0}")]
+    Storage(String),
+}
+
+impl From<Gone> for TxnAckError {
+    fn from(gone: Gone) -> Self {
+        Self::Topic(gone.into())
+    }
 }
 
 impl From<Gone> for SubscribeError {

@@ -3,6 +3,8 @@
 //! An entry is bytes of a front door's protocol. The broker stores and delivers them as they are; what it needs to know of
 //! them it asks an [`EntryCodec`]. One process has one codec: all front doors store entries of the same encoding.
 
+use crate::{TxnEntry, TxnId, TxnOutcome};
+
 /// What publishing and delivery must know of an entry, read once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryFacts {
@@ -20,6 +22,8 @@ pub struct EntryFacts {
     pub is_chunk: bool,
     /// Only the consumer can look into the payload.
     pub is_encrypted: bool,
+    /// The entry says something of a transaction: [`EntryCodec::transaction`] knows what.
+    pub is_transactional: bool,
 }
 
 impl EntryFacts {
@@ -32,6 +36,7 @@ impl EntryFacts {
         is_marker: false,
         is_chunk: false,
         is_encrypted: false,
+        is_transactional: false,
     };
 
     /// How many messages a batch has; `None` when the entry is no batch.
@@ -116,6 +121,14 @@ pub trait EntryCodec: Send + Sync {
     /// The entry with only those messages whose index `keep` names; the others keep their index and are marked as gone. `None` when
     /// the entry cannot be taken apart, as for [`messages`](Self::messages).
     fn retain(&self, entry: &[u8], keep: &[bool], bytes_max: usize) -> Option<Vec<u8>>;
+
+    /// What an entry says of a transaction; `None` for most.
+    fn transaction(&self, entry: &[u8]) -> Option<TxnEntry>;
+
+    /// The entry that says how a transaction ended for a topic. It is a marker.
+    ///
+    /// `publish_time_ms`: milliseconds since 1970.
+    fn encode_txn_end(&self, txn: TxnId, outcome: TxnOutcome, publish_time_ms: u64) -> Vec<u8>;
 
     /// An entry of the broker's own, one plain message.
     ///

@@ -18,6 +18,7 @@ pub mod hash;
 mod login;
 mod name;
 mod position;
+mod txn;
 pub mod varint;
 
 pub use login::Login;
@@ -25,3 +26,4 @@ pub use name::{
     Domain, NAMESPACE_BYTES_MAX, NameError, NamespaceName, SubscriptionName, TOPIC_BYTES_MAX, TopicName,
 };
 pub use position::{EntryId, LedgerId, Ordinal, Position};
+pub use txn::{TxnEntry, TxnId, TxnOutcome};

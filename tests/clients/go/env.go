@@ -45,8 +45,18 @@ func newLogger() clientLogger {
 }
 
 func newEnv(logger clientLogger) *env {
+	return newEnvWith(logger, false)
+}
+
+// newTransactionalEnv is an env whose client makes transactions.
+func newTransactionalEnv() *env {
+	return newEnvWith(log.NewLoggerWithSlog(slog.New(slog.NewTextHandler(io.Discard, nil))), true)
+}
+
+func newEnvWith(logger clientLogger, transactions bool) *env {
 	options := pulsar.ClientOptions{
 		URL: os.Getenv("PHAROS_URL"), OperationTimeout: 15 * time.Second, ConnectionTimeout: 10 * time.Second, Logger: logger,
+		EnableTransaction: transactions,
 	}
 	// What a `pulsar+ssl://` URL needs: whom to trust, and the certificate to show, if there is one.
 	if trust := os.Getenv("PHAROS_TLS_TRUST_CERTS"); trust != "" {

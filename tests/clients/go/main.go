@@ -15,6 +15,7 @@ func main() {
 	registerSchemas(s)
 	registerSubscriptions(s)
 	registerTopics(s)
+	registerTransactions(s)
 	if !s.run() {
 		os.Exit(1)
 	}

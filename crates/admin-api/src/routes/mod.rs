@@ -40,6 +40,7 @@ pub mod subscriptions;
 pub mod tenants;
 pub mod topic_policies;
 pub mod topics;
+pub mod transactions;
 
 /// Name of the path parameter that is `persistent` or `non-persistent`.
 pub const DOMAIN: &str = "domain";
@@ -97,11 +98,13 @@ pub enum Resource {
     Brokers,
     /// Who serves a topic.
     Lookup,
+    /// Transactions and who coordinates them.
+    Transactions,
 }
 
 impl Resource {
     /// All, from the large to the small.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Clusters,
         Self::Brokers,
         Self::Tenants,
@@ -114,6 +117,7 @@ impl Resource {
         Self::Messages,
         Self::Schemas,
         Self::Lookup,
+        Self::Transactions,
     ];
 
     /// What it is called in headings.
@@ -132,6 +136,7 @@ impl Resource {
             Self::Schemas => "Schemas",
             Self::Brokers => "Brokers",
             Self::Lookup => "Lookup",
+            Self::Transactions => "Transactions",
         }
     }
 
@@ -151,6 +156,7 @@ impl Resource {
             Self::Schemas => "schemas",
             Self::Brokers => "brokers",
             Self::Lookup => "lookup",
+            Self::Transactions => "transactions",
         }
     }
 }
@@ -375,6 +381,7 @@ pub fn all() -> impl Iterator<Item = &'static Route> {
         messages::ROWS,
         schemas::ROWS,
         lookup::ROWS,
+        transactions::ROWS,
     ];
     rows.into_iter().flatten().copied().chain(policies::rows())
 }

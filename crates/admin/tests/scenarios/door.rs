@@ -48,6 +48,7 @@ impl Door {
             pharos_broker::start(options, catalog.clone(), ledgers, metadata, &PulsarEntries).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let pulsar = pharos_pulsar::Options {
+            transactions: Err("Transactions are not enabled."),
             listen: any,
             entrance: None,
             listen_tls: None,
@@ -102,6 +103,7 @@ impl Drop for Door {
 
 fn about(forced: bool, access: Access) -> AdminOptions {
     AdminOptions {
+        transactions: None,
         access,
         authentication: Authentication::off(),
         request_rates: Default::default(),

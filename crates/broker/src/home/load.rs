@@ -93,7 +93,8 @@ impl Home {
         };
         self.cx.shared.placement.confirm(name).await?;
         self.forget_old_carrier(name, shadow_of.as_ref()).await?;
-        let stored = StoredTopic::open(name, shadow_of, options, engine, metadata).await?;
+        let stored =
+            StoredTopic::open(name, shadow_of, options, engine, metadata, self.cx.shared.codec).await?;
         // No await between here and the topic's place among the loaded ones: a change of policies, and the loss of the topic to
         // another broker, find it there, or came before.
         if !self.cx.is_home_of(name) {

@@ -8,13 +8,14 @@ use pharos_catalog::CarrierMoveKind;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::{OffloadAskError, OffloadStatus};
 use pharos_runtime::clock;
-use pharos_types::{Ordinal, Position, SubscriptionName};
+use pharos_transactions::PendingStats;
+use pharos_types::{Ordinal, Position, SubscriptionName, TxnId, TxnOutcome};
 
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
 use crate::topic::{
     Compacting, CompactionAskError, CompactionStatus, Dealing, DurableSubscription, LastMessage, SeekTo,
-    StartAt, Topic, TopicFigures, Wanted, backlog_entry,
+    StartAt, Topic, TopicFigures, TransactingTopic, TransactionFigures, Wanted, backlog_entry,
 };
 
 /// What the cursor of topic compaction is called in Pulsar.
@@ -200,6 +201,57 @@ impl TopicHandle {
         let outcome = tokio::time::timeout(timeout, round).await;
         topic.state.borrow_mut().stored.discard(&topic.cx);
         outcome.unwrap_or_else(|_| Err(format!("no message went through in {timeout:?}")))
+    }
+
+    // ---- transactions -----------------------------------------------------------------------------------------
+
+    /// Whether it, or its subscriptions, may take part in transactions.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_transactions(&self) -> Result<(), String> {
+        TransactingTopic(&self.0).check_transactions()
+    }
+
+    /// From now on it takes messages in transactions.
+    ///
+    /// # Errors
+    /// Why that could not be stored.
+    pub async fn begin_transactions(&self) -> Result<(), String> {
+        TransactingTopic(&self.0).begin_transactions().await
+    }
+
+    /// Ends a transaction for its messages. Done already is fine.
+    ///
+    /// # Errors
+    /// Why that could not be stored; to be tried again.
+    pub async fn end_transaction(&self, txn: TxnId, outcome: TxnOutcome) -> Result<(), String> {
+        TransactingTopic(&self.0).end_transaction(txn, outcome).await
+    }
+
+    /// Ends a transaction for a subscription's acknowledgements. Done already, and a subscription that is gone, are fine.
+    ///
+    /// # Errors
+    /// Why that could not be stored; to be tried again.
+    pub async fn end_acks(
+        &self,
+        name: &SubscriptionName,
+        txn: TxnId,
+        outcome: TxnOutcome,
+    ) -> Result<(), String> {
+        TransactingTopic(&self.0).end_acks(name, txn, outcome).await
+    }
+
+    /// Numbers of its transactions.
+    #[must_use]
+    pub fn transaction_figures(&self) -> TransactionFigures {
+        TransactingTopic(&self.0).transaction_figures()
+    }
+
+    /// Numbers of what transactions have acknowledged in a subscription, and which they are; `None`: there is none of that name.
+    #[must_use]
+    pub fn pending_figures(&self, name: &SubscriptionName) -> Option<(PendingStats, Vec<TxnId>)> {
+        TransactingTopic(&self.0).pending_figures(name)
     }
 
     // ---- subscriptions -----------------------------------------------------------------------------------------

@@ -10,13 +10,13 @@ use bytes::Bytes;
 use pharos_managed_ledger::LedgerTable;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::Nanos;
-use pharos_types::{Ordinal, Position, TopicName};
+use pharos_types::{Ordinal, Position, TopicName, TxnId};
 use tokio::sync::oneshot;
 
 use super::connection_handle::{ConnectionEvent, Receipt};
 use crate::entry::{EntryFacts, FeedEntry};
 use crate::error::TopicError;
-use crate::feed::{CursorHandoff, FeedSeed, OwnedAck, Progress};
+use crate::feed::{CursorHandoff, FeedSeed, OwnedAck, Progress, Withheld};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, ShardId, TopicId};
 
 /// Work to be done on another shard, which it is given. Made by `shard::job` alone: who runs it and what it is given is one type.
@@ -54,6 +54,8 @@ pub struct Publish {
     pub crc32c: Option<u32>,
     /// What delivery will need to know.
     pub facts: EntryFacts,
+    /// The transaction that it is published in.
+    pub txn: Option<TxnId>,
     /// When it was read from the socket.
     pub received_at: Nanos,
 }
@@ -94,6 +96,7 @@ impl Message {
             }
             // What was read back is in the account of the shard that asked, before it was read.
             Self::Feed(_, FeedMessage::Appended { entries, .. }) => bytes_of_entries(entries),
+            Self::Feed(_, FeedMessage::Withhold { entries, .. }) => items(entries.len()),
             Self::Receipts(receipts) => items(receipts.len()),
             Self::Connection(_, ConnectionEvent::Dispatched(deliveries)) => items(deliveries.len()),
             Self::Home(..) | Self::Feed(..) | Self::Connection(..) => 0,
@@ -182,6 +185,25 @@ pub(crate) enum FeedMessage {
     Appended {
         entries: Vec<Arc<FeedEntry>>,
         table: Option<LedgerTable>,
+    },
+    /// Entries became readable that were durable before; the ledger table when it changed.
+    Readable {
+        end: Ordinal,
+        table: Option<LedgerTable>,
+    },
+    /// These entries, and all `before`, are acknowledged in a transaction.
+    Withhold {
+        connection: ConnectionId,
+        key: ConsumerKey,
+        before: Ordinal,
+        entries: Vec<Ordinal>,
+    },
+    /// A transaction ended: what others withhold, and the lowest entry that comes again.
+    Release {
+        connection: ConnectionId,
+        key: ConsumerKey,
+        withheld: Option<Box<Withheld>>,
+        again: Option<Ordinal>,
     },
     /// The answer to a read.
     ReadDone {

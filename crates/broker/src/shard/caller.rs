@@ -20,7 +20,7 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_requests::asked::{
     AddSchemaError, Consume, ConsumeError, Consumed, Produce, ProduceError, Refused,
 };
-use pharos_types::{NamespaceName, TopicName};
+use pharos_types::{NamespaceName, SubscriptionName, TopicName};
 
 use super::Shard;
 use super::carriers::DealtTo;
@@ -60,6 +60,26 @@ impl Caller<'_> {
             .catalog
             .check_lookup(topic)
             .map_err(Refused::Failed)
+    }
+
+    /// Whether a topic may be added to a transaction: who may publish to it.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn add_topic_to_transaction(self, topic: &TopicName) -> Result<(), Denied> {
+        self.may(Action::Produce, Resource::Topic(topic))
+    }
+
+    /// Whether a subscription may be added to a transaction: who may consume from it.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn add_subscription_to_transaction(
+        self,
+        topic: &TopicName,
+        subscription: &SubscriptionName,
+    ) -> Result<(), Denied> {
+        self.may(Action::Consume, Resource::Subscription(topic, subscription))
     }
 
     /// How many partitions a topic has; 0: it is not partitioned. Creates it where `may_create` and policies allow that.

@@ -142,6 +142,24 @@ impl Feeds {
                 feed.on_appended(entries);
                 self.forget_oldest();
             }
+            FeedMessage::Readable { end, table } => {
+                if let Some(table) = table {
+                    feed.set_table(table);
+                }
+                feed.on_readable(end);
+            }
+            FeedMessage::Withhold {
+                connection,
+                key,
+                before,
+                entries,
+            } => feed.withhold(connection, key, before, &entries),
+            FeedMessage::Release {
+                connection,
+                key,
+                withheld,
+                again,
+            } => feed.release(connection, key, withheld, again),
             FeedMessage::ReadDone {
                 from,
                 resume,

@@ -9,11 +9,13 @@ use pharos_types::{Position, SubscriptionName, TopicName};
 
 use super::ProduceError;
 use super::{Publish, Shard};
-use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
+use crate::error::{CursorError, ProducerError, SubscribeError, TopicError, TxnAckError};
 use crate::feed::{CursorHandoff, OwnedAck};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
 use crate::mesh::HomeMessage;
-use crate::topic::{ProducerGrant, ProducerRequest, SubscribeRequest, Subscribed, Topic};
+use crate::topic::{
+    ProducerGrant, ProducerRequest, SubscribeRequest, Subscribed, Topic, TransactingTopic, TxnAcks,
+};
 
 impl Shard {
     /// Checks that a topic may be used, and creates it where that is allowed.
@@ -156,6 +158,25 @@ impl Shard {
             }
         });
         settled.await.unwrap_or_else(|gone| Err(gone.to_string()))
+    }
+
+    /// Acknowledges in a transaction; resolves when that is durable.
+    ///
+    /// # Errors
+    /// [`TxnAckError`].
+    pub async fn ack_in_transaction(
+        &self,
+        topic: TopicId,
+        key: ConsumerKey,
+        acks: TxnAcks,
+    ) -> Result<(), TxnAckError> {
+        self.call(topic.home, move |shard| async move {
+            match shard.home.topics.by_id(topic) {
+                Some(topic) => TransactingTopic(&topic).ack_in_transaction(key, acks).await,
+                None => Err(TopicError::Closing("of this consumer".to_owned()).into()),
+            }
+        })
+        .await?
     }
 
     // ---- sent and forgotten ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 use pharos_types::entry::{Chunk, EntryFacts, EntryMessages, Sequence};
 use pharos_types::hash::murmur3_32;
+use pharos_types::{TxnEntry, TxnId, TxnOutcome};
 
 use super::*;
 use crate::entry::EntryCodec;
@@ -37,6 +38,14 @@ impl EntryCodec for Text {
 
     fn retain(&self, _: &[u8], _: &[bool], _: usize) -> Option<Vec<u8>> {
         None
+    }
+
+    fn transaction(&self, _: &[u8]) -> Option<TxnEntry> {
+        None
+    }
+
+    fn encode_txn_end(&self, _: TxnId, _: TxnOutcome, _: u64) -> Vec<u8> {
+        b"key 1 end".to_vec()
     }
 
     fn encode_own(&self, producer: &str, _: u64, payload: &[u8]) -> Vec<u8> {

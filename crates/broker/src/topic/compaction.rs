@@ -124,6 +124,11 @@ impl ReadLog for LogOf<'_> {
     fn skips(&self, error: &ReadError) -> bool {
         self.0.cx.skips(error)
     }
+
+    fn hides(&self, entry: &Entry) -> bool {
+        let cx = &self.0.cx;
+        cx.transactions.hides(cx.codec, &entry.payload)
+    }
 }
 
 /// A run that is done: what is left, what it did, when it began.

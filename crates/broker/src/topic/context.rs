@@ -11,6 +11,7 @@ use pharos_types::{Domain, TopicName};
 use super::Topic;
 use super::host::TopicHost;
 use super::subscription::HandedOver;
+use super::transactions::TopicTransactions;
 use crate::entry::{EntryCodec, FeedEntry};
 use crate::error::PublishError;
 use crate::feed::Room;
@@ -20,12 +21,14 @@ use crate::options::Options;
 use crate::shard_context::ShardContext;
 use crate::unwritten::Unwritten;
 
-/// Who a topic is, and where it lives. It holds nothing that changes.
+/// Who a topic is, and where it lives. What of it changes is `transactions` alone, which is asked for each entry that is read.
 pub(crate) struct TopicContext {
     pub(crate) id: TopicId,
     pub(crate) name: TopicName,
     /// Reads its entries.
     pub(crate) codec: &'static dyn EntryCodec,
+    /// Which transactions are open here, and which were aborted.
+    pub(super) transactions: TopicTransactions,
     /// The shard that it lives on, and the way to others.
     pub(super) shard: Rc<ShardContext>,
     /// What holds it.
@@ -57,7 +60,10 @@ impl TopicContext {
 
     /// An entry of its log, to be delivered.
     pub(super) fn feed_entry(&self, entry: Entry) -> Arc<FeedEntry> {
-        FeedEntry::from_log(entry, self.codec)
+        let mut facts = self.codec.facts(&entry.payload);
+        // What was aborted is passed over as a marker is.
+        facts.is_marker |= facts.is_transactional && self.transactions.hides(self.codec, &entry.payload);
+        FeedEntry::from_log(entry, facts)
     }
 
     pub(super) fn send(&self, to: ShardId, message: Message) {

@@ -96,6 +96,7 @@ impl Attached {
             dropped: 0,
             expired: Default::default(),
             rate: stored.subscription_rate(),
+            pending_acks: None,
             _seat: self
                 .tenant
                 .as_ref()

@@ -12,6 +12,7 @@ use pharos_types::{Ordinal, SubscriptionName};
 
 use super::absence::Presence;
 use super::subscription::{Body, BroadcastBody, BroadcastMember, Cursor, CursorPlace, Subscription};
+use super::transaction_acks::PendingBySubscription;
 use super::{State, Stored, TopicContext};
 use crate::error::chain;
 use crate::feed::Activity;
@@ -163,7 +164,7 @@ impl Stored {
 }
 
 /// Puts subscriptions and cursors back as the log knows them.
-pub(super) fn restore(state: &mut State) {
+pub(super) fn restore(state: &mut State, mut pending_acks: PendingBySubscription) {
     let now_ms = clock::wall_ms();
     let first = state.stored.log.ledger.first();
     let mut slots = Vec::new();
@@ -203,6 +204,7 @@ pub(super) fn restore(state: &mut State) {
             dropped: 0,
             expired: Default::default(),
             rate: state.stored.subscription_rate(),
+            pending_acks: pending_acks.remove(&id.0),
             _seat: state.attached.tenant.as_ref().map(TenantShare::enter),
         };
         state.attached.subscriptions.insert(name, Box::new(subscription));

@@ -151,10 +151,13 @@ impl Subscription {
             ));
         };
         let (options, limits) = stored.dispatch_options();
-        let dispatcher = match kind {
+        let mut dispatcher = match kind {
             SubscriptionType::KeyShared => Dispatcher::key_shared(acks, options, limits),
             _ => Dispatcher::shared(acks, options, limits),
         };
+        if let Some(pending) = &self.pending_acks {
+            dispatcher.withhold(&pending.withheld().1);
+        }
         self.generation += 1;
         self.body = Body::Dispatched(Box::new(DispatchedBody::new(cursor.slot, dispatcher)));
         Ok(())

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::cursor_log::{self, CursorLog, QueueError, Record, SystemCursor};
 use pharos_runtime::clock;
+use pharos_transactions::keys;
 use pharos_types::Ordinal;
 
 use super::absence::Presence;
@@ -217,6 +218,10 @@ impl DurableCursors {
         let gone = slots.into_iter().filter_map(|id| self.slots.remove(id));
         let holding = gone.filter(|slot| !slot.dropped).map(|slot| slot.acked_to());
         self.ending.cursors.extend(holding);
+        let prefix = keys::pending_in(subscription);
+        if self.log.notes(&prefix).next().is_some() {
+            self.queue(Record::NotesRemoved { prefix })?;
+        }
         self.queue(cursor_store::subscription_removed(subscription))
     }
 

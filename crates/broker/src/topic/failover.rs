@@ -188,9 +188,10 @@ impl Attached {
             return;
         };
         let rate = &subscription.rate;
-        let Some(handoff) = cursor.hand_over(chosen, connection, consumer_id, feed, durable, rate) else {
+        let Some(mut handoff) = cursor.hand_over(chosen, connection, consumer_id, feed, durable, rate) else {
             return;
         };
+        handoff.withheld = subscription.withheld();
         self.links.hand_over(cx, &stored.log, connection.shard, feed);
         let seed = stored.log.seed(cx, feed);
         cx.send_feed(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pharos_managed_ledger::LedgerTable;
+use pharos_types::Ordinal;
 
 use super::publish::shard_id;
 use super::{TopicContext, TopicLog};
@@ -22,6 +23,14 @@ struct Link {
     handed_over: u32,
     /// The ledger table that was last sent there.
     table_version: Option<u64>,
+}
+
+impl Link {
+    /// The table, if the shard does not have it.
+    fn news(&mut self, table: &LedgerTable) -> Option<LedgerTable> {
+        let is_new = self.table_version.replace(table.version()) != Some(table.version());
+        is_new.then(|| table.clone())
+    }
 }
 
 impl Links {
@@ -68,8 +77,7 @@ impl Links {
                 if link.handed_over == 0 {
                     continue;
                 }
-                let news = (link.table_version != Some(table.version())).then(|| table.clone());
-                link.table_version = Some(table.version());
+                let news = link.news(table);
                 cx.send_feed(
                     cx.feed_of(is_compacted),
                     shard_id(index),
@@ -78,6 +86,19 @@ impl Links {
                         table: news,
                     },
                 );
+            }
+        }
+    }
+
+    /// Tells every listening shard that it may read on.
+    pub(super) fn readable(&mut self, cx: &TopicContext, table: &LedgerTable, end: Ordinal) {
+        for (index, views) in self.links.iter_mut().enumerate() {
+            for (link, is_compacted) in views.iter_mut().zip([false, true]) {
+                if link.handed_over > 0 {
+                    let feed = cx.feed_of(is_compacted);
+                    let table = link.news(table);
+                    cx.send_feed(feed, shard_id(index), FeedMessage::Readable { end, table });
+                }
             }
         }
     }

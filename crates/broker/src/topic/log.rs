@@ -35,6 +35,8 @@ pub(crate) struct TopicLog {
     pub(super) following: Option<Following>,
     /// Its policies name shadows.
     is_followed: bool,
+    /// The first entry of a transaction that is open.
+    open_from: Option<Ordinal>,
 }
 
 impl TopicLog {
@@ -48,7 +50,13 @@ impl TopicLog {
             terminating: Vec::new(),
             following: None,
             is_followed: false,
+            open_from: None,
         }
+    }
+
+    /// Readers get nothing from here on; `None`: no transaction is open.
+    pub(super) fn set_open_from(&mut self, open_from: Option<Ordinal>) {
+        self.open_from = open_from;
     }
 
     /// Whether shadows follow it from now on.
@@ -69,14 +77,21 @@ impl TopicLog {
             name: cx.name.clone(),
             tail: self.readable_end(),
             table: self.ledger.table(),
-            terminated: self.ledger.is_terminated(),
+            terminated: self.is_at_its_end(),
         }
     }
 
+    /// Whether it is terminated, and readers may have all of it: no transaction is open.
+    pub(super) fn is_at_its_end(&self) -> bool {
+        self.ledger.is_terminated() && self.open_from.is_none()
+    }
+
     /// The end of what dispatchers and stream consumers get, exclusive; never behind the durable end. Nothing else decides how far
-    /// they may read: today that is as far as the log is durable. What becomes readable later than durable is to be fed then.
+    /// they may read: as far as the log is durable, and not beyond the first entry of an open transaction. It never goes back: a
+    /// transaction begins at or behind the durable end.
     pub(super) fn readable_end(&self) -> Ordinal {
-        self.ledger.durable_end()
+        let end = self.ledger.durable_end();
+        self.open_from.map_or(end, |open_from| open_from.min(end))
     }
 
     /// Readable entries from `from` on out of the cache; see [`ManagedLedger::cached`].

@@ -70,6 +70,8 @@ mod stream;
 mod subscribe;
 mod subscription;
 mod throttle;
+mod transaction_acks;
+mod transactions;
 mod unload;
 
 use std::cell::{Cell, RefCell};
@@ -132,6 +134,9 @@ pub use quota::{Evictions, Oldest};
 use reads::LogReads;
 use subscription::Subscription;
 use throttle::Throttle;
+pub use transaction_acks::TxnAcks;
+pub(crate) use transactions::TransactingTopic;
+pub use transactions::TransactionFigures;
 
 /// A loaded topic: what is asked of it, each question over the parts of its state.
 pub(crate) struct Topic {

@@ -23,7 +23,7 @@ use super::publish::against_policies;
 use super::subscription::Subscription;
 use super::{Attached, State, Stored, SubscriptionType, TopicContext};
 use crate::entry::FeedEntry;
-use crate::error::SubscribeError;
+use crate::error::{PublishError, SubscribeError};
 use crate::feed::{Moment, Sent};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey};
 use crate::mesh::{ConnectionEvent, Dispatched, Message, Publish, Receipt};
@@ -260,7 +260,13 @@ impl State {
             else {
                 return;
             };
-            if let Some(error) = against_policies(&self.stored.policies, &publish, wall_ms) {
+            let error = match publish.txn {
+                None => against_policies(&self.stored.policies, &publish, wall_ms),
+                Some(_) => Some(PublishError::NotAllowed(
+                    "transactions are not supported on non-persistent topics".to_owned(),
+                )),
+            };
+            if let Some(error) = error {
                 // Answers leave in the order of the sends.
                 cx.send_receipts(std::mem::take(&mut receipts));
                 let (bytes, sequences) = (

@@ -17,7 +17,10 @@ use pharos_types::TopicName;
 use super::durable_cursors::DurableCursors;
 use super::host::TopicHost;
 use super::shadow::Following;
+use super::transaction_acks::{self, PendingBySubscription};
+use super::transactions::TopicTransactions;
 use super::{Attached, Links, Publishing, State, Stored, Topic, TopicContext, TopicLog, cursor_store};
+use crate::entry::EntryCodec;
 use crate::error::{TopicError, chain};
 use crate::ids::TopicId;
 use crate::shard_context::ShardContext;
@@ -45,6 +48,9 @@ pub(crate) struct StoredTopic {
     cursors: CursorLog,
     /// Whose shadow it is.
     source: Option<TopicName>,
+    /// What its log says of transactions, if it ever had any.
+    transactions: TopicTransactions,
+    pending_acks: PendingBySubscription,
 }
 
 impl StoredTopic {
@@ -58,6 +64,7 @@ impl StoredTopic {
         options: Options,
         engine: Arc<dyn LedgerEngine>,
         metadata: Arc<dyn MetadataStore>,
+        codec: &dyn EntryCodec,
     ) -> Result<Self, TopicError> {
         let name = storage_name(name, options.layout);
         let now_ms = clock::wall_ms();
@@ -71,9 +78,13 @@ impl StoredTopic {
         let ledger = opened.map_err(|error| open_error(&error))?;
         let cursors = cursor_store::open(&ledger).await;
         let cursors = cursors.map_err(|error| open_error(&error))?;
+        let transactions = TopicTransactions::replay(&ledger, &cursors, codec).await?;
+        let pending_acks = transaction_acks::read(&cursors)?;
         Ok(Self {
             ledger,
             cursors,
+            transactions,
+            pending_acks,
             source: shadow_of.map(|of| of.source),
         })
     }
@@ -128,7 +139,8 @@ impl StoredTopic {
                 sent: crate::feed::Sent::default(),
             },
         };
-        cursor_store::restore(&mut state);
+        cursor_store::restore(&mut state, self.pending_acks);
+        state.stored.log.set_open_from(self.transactions.open_from());
         state.set_dispatch_rates();
         state
             .stored
@@ -139,6 +151,7 @@ impl StoredTopic {
                 id,
                 name: name.clone(),
                 codec: shard.shared.codec,
+                transactions: self.transactions,
                 shard: shard.clone(),
                 host: host.clone(),
                 me: me.clone(),
@@ -152,6 +165,7 @@ impl StoredTopic {
         }
         topic.state.borrow_mut().stored.follow_deduplication(&topic.cx);
         super::carried::resume_dealing(&topic);
+        super::transactions::end_orphans(&topic);
         topic
     }
 }

@@ -66,6 +66,14 @@ impl Publishing {
             cx.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
             return true;
         }
+        if let Some(txn) = entry.txn
+            && let Err(error) = cx.transactions.admit(cx, txn)
+        {
+            let bytes = entry.payload.len();
+            let sequences = (entry.sequence_id, entry.highest_sequence_id);
+            cx.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
+            return true;
+        }
         let numbered = match self.judge(cx, key, &entry) {
             Judged::Accept(numbered) => numbered,
             Judged::Duplicate => {
@@ -90,6 +98,9 @@ impl Publishing {
             Ok(appended) => {
                 self.note_accepted(&entry, now.1);
                 self.dedup.on_pushed(numbered.as_ref());
+                if let Some(txn) = entry.txn {
+                    log.set_open_from(cx.transactions.on_message(txn, appended.ordinal));
+                }
                 self.pending.push_back(Pending {
                     ordinal: appended.ordinal,
                     connection,
@@ -317,11 +328,11 @@ impl State {
         };
         let shards = self.attached.links.len();
         let entries = self.stored.publishing.answer_durable(cx, end, shards);
-        let readable = self.stored.log.readable_end();
-        let count = entries.partition_point(|entry| entry.ordinal < readable);
-        if let Some(entries @ [_, ..]) = entries.get(..count) {
+        if cx.transactions.are_known() {
+            self.feed_readable(cx, &entries);
+        } else if !entries.is_empty() {
             let table = self.stored.log.ledger.table();
-            self.attached.links.feed(cx, &table, entries);
+            self.attached.links.feed(cx, &table, &entries);
         }
         self.stored.store_sequence_ids_if_due(cx);
         self.stored.log.maintain(cx);

@@ -22,6 +22,8 @@ impl Stored {
     pub(super) fn acked_below(&self) -> Ordinal {
         let lowest = self.cursors.lowest_of_all();
         let acked = lowest.unwrap_or_else(|| self.log.ledger.durable_end());
+        // What transactions are open in is not read yet.
+        let acked = acked.min(self.log.readable_end());
         // What cursors of Pulsar hold that are no subscriptions is kept for its brokers.
         let held = [self.cursors.log().held(), self.compaction.floor()];
         let acked = held.into_iter().flatten().fold(acked, Ordinal::min);
@@ -107,6 +109,7 @@ impl State {
                 tracing::debug!(topic = %cx.name, count = ledgers.len(), "trimmed");
                 let first = self.stored.log.ledger.first();
                 self.attached.forget_trimmed(first);
+                self.stored.forget_aborted(cx, first);
                 self.stored.offload_soon();
             }
             MaintenanceEvent::Offloaded(ledger) => {
@@ -115,7 +118,9 @@ impl State {
             }
             MaintenanceEvent::Terminated(last) => {
                 self.stored.log.on_terminated(last);
-                self.attached.links.terminated(cx);
+                if self.stored.log.is_at_its_end() {
+                    self.attached.links.terminated(cx);
+                }
                 self.stored.publishing.close_all_producers(cx);
             }
             MaintenanceEvent::Retrying(error) => {
@@ -157,7 +162,9 @@ impl Topic {
         self.close_clients().await;
         self.stop_offload().await;
         Compacting(self).stop_compaction().await;
-        if self.with_attached(Attached::flush_all) {
+        let is_flushed = self.with_attached(Attached::flush_all);
+        let is_noted = self.state.borrow_mut().stored.note_transactions(&self.cx, 1);
+        if is_flushed || is_noted {
             self.start_commit();
         }
         Admitting(self).store();

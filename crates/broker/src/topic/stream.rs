@@ -40,6 +40,7 @@ impl Cursor {
             acks,
             durable,
             rate: Arc::clone(rate),
+            withheld: None,
             activity: Activity::default(),
         })
     }

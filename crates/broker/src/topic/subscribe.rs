@@ -344,7 +344,8 @@ impl Attached {
                 let leaving = self.close_and_wait(cx, old);
                 return Ok(Step::Wait(leaving.into_iter().collect()));
             }
-            Joined::Listens(handoff) => {
+            Joined::Listens(mut handoff) => {
+                handoff.withheld = subscription.withheld();
                 self.links
                     .hand_over(cx, &stored.log, request.connection.shard, feed);
                 (Attach::Listen(handoff), is_chosen.then_some(true))

@@ -26,6 +26,7 @@ use crate::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
 use crate::tally::BroadcastCounts;
 use crate::tenants::SubscriptionSeat;
 use pharos_dispatch::Dispatcher;
+use pharos_transactions::PendingAcks;
 
 /// A subscription of a topic.
 pub(crate) struct Subscription {
@@ -58,6 +59,8 @@ pub(crate) struct Subscription {
     pub(crate) expired: Expired,
     /// How fast it is delivered.
     pub(crate) rate: Arc<DispatchRateLimiter>,
+    /// What is acknowledged in transactions that have not ended; nothing for most.
+    pub(crate) pending_acks: Option<Box<PendingAcks>>,
     /// What a durable one counts for at its tenant.
     pub(crate) _seat: Option<SubscriptionSeat>,
 }

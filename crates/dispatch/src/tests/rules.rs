@@ -324,6 +324,41 @@ fn markers_are_acknowledged_and_not_delivered() {
 }
 
 #[test]
+fn what_is_withheld_is_delivered_once_it_is_released() {
+    let mut d = shared();
+    join(&mut d, 1, 100);
+    let log = log(4);
+    assert_eq!(drive(&mut d, 0, &log).len(), 4);
+    d.withhold(&o(&[1, 2]));
+    assert_eq!(
+        d.consumer_stats(ConsumerKey(1)).unwrap().unacked,
+        2,
+        "its consumer has done with it"
+    );
+    d.redeliver(ConsumerKey(1), None);
+    assert_eq!(got(&drive(&mut d, 0, &log), 1), [0, 3]);
+    // Also when everything is read anew, because the last consumer left.
+    d.remove_consumer(ConsumerKey(1));
+    join(&mut d, 1, 100);
+    assert_eq!(got(&drive(&mut d, 0, &log), 1), [0, 3]);
+    d.release_withheld(&o(&[1, 3]));
+    assert_eq!(
+        drive(&mut d, 0, &log),
+        [(1, 1, 1)],
+        "what is not withheld stays where it is"
+    );
+    d.ack(Ordinal(2));
+    d.release_withheld(&o(&[2]));
+    assert!(drive(&mut d, 0, &log).is_empty(), "it was acknowledged");
+    // Released before it was read again: it comes as new, once.
+    d.withhold(&o(&[1]));
+    d.remove_consumer(ConsumerKey(1));
+    d.release_withheld(&o(&[1]));
+    join(&mut d, 1, 100);
+    assert_eq!(got(&drive(&mut d, 0, &log), 1), [0, 1, 3]);
+}
+
+#[test]
 fn a_delayed_message_lets_others_pass_and_comes_within_a_tick() {
     let mut d = shared();
     join(&mut d, 1, 100);

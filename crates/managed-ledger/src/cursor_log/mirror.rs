@@ -3,12 +3,13 @@
 //! Always true: every cursor's subscription exists and lists it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use pharos_types::Ordinal;
 
 use super::QueueError;
 use super::record::{
-    Record, SNAPSHOT, Slot, Stored, SubscriptionId, decode, encode_cursor, encode_snapshot_end,
+    Record, SNAPSHOT, Slot, Stored, SubscriptionId, decode, encode_cursor, encode_note, encode_snapshot_end,
     encode_subscription, encode_system_cursor, take_part,
 };
 use crate::cursor::{AckState, Malformed};
@@ -57,6 +58,8 @@ pub(super) struct Mirror {
     pub(super) cursors: BTreeMap<Slot, Cursor>,
     /// By name; most topics have none.
     pub(super) system_cursors: BTreeMap<Box<str>, SystemCursor>,
+    /// What belongs to no cursor.
+    pub(super) notes: BTreeMap<Box<[u8]>, Box<[u8]>>,
     /// Removed slots, to be used again.
     slots_removed: BTreeSet<Slot>,
 }
@@ -150,6 +153,7 @@ impl Mirror {
                     Err(QueueError::NoSystemCursor(name.clone()))
                 }
             }
+            Record::Noted { .. } | Record::NotesRemoved { .. } => Ok(()),
         }
     }
 
@@ -231,7 +235,24 @@ impl Mirror {
                 self.system_cursors.insert(name.into_boxed_str(), put);
             }
             Record::SystemCursorRemoved { name } => _ = self.system_cursors.remove(&*name),
+            Record::Noted { key, value } => {
+                self.notes.insert(key.into(), value.into());
+            }
+            Record::NotesRemoved { prefix } => {
+                let keys: Vec<Box<[u8]>> = self.notes_under(&prefix).map(|(key, _)| key.into()).collect();
+                for key in keys {
+                    self.notes.remove(&key);
+                }
+            }
         }
+    }
+
+    /// The notes whose keys begin so, in the order of their keys.
+    pub(super) fn notes_under(&self, prefix: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let notes = self.notes.range::<[u8], _>(from);
+        let under = notes.take_while(move |(key, _)| key.starts_with(prefix));
+        under.map(|(key, value)| (&**key, &**value))
     }
 
     /// The state that a `CursorMoved` replaces.
@@ -324,6 +345,10 @@ impl Mirror {
                 acks,
             } = cursor;
             encode_cursor(*slot, *subscription, consumer, facts, acks, &mut entry);
+            split(&mut entry);
+        }
+        for (key, value) in &self.notes {
+            encode_note(key, value, &mut entry);
             split(&mut entry);
         }
         for (name, cursor) in &self.system_cursors {

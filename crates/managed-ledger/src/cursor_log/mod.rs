@@ -340,6 +340,11 @@ impl CursorLog {
         self.nodes.is_none()
     }
 
+    /// What is noted under keys that begin so, in the order of the keys.
+    pub fn notes(&self, prefix: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.mirror.notes_under(prefix)
+    }
+
     /// A slot that no cursor has. Queue the cursor's creation before asking for another.
     #[must_use]
     pub fn slot_free(&self) -> Slot {

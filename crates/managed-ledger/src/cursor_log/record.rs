@@ -15,7 +15,9 @@
 //!    10 system cursor put      name, position, count of properties + (name, value) each
 //!    11 system cursor removed  name
 //!    12 snapshot end           count of subscriptions, count of cursors, count of system cursors
-//!   ids, slots, counts varint · names, facts length varint + bytes · properties count varint + (name, value) each
+//!    13 note                   key, value
+//!    14 notes removed          prefix of their keys
+//!   ids, slots, counts varint · names, facts, keys, values, prefixes length varint + bytes · properties count varint + (name, value) each
 //!   values of a system cursor's properties are 8 bytes little-endian, signed
 //!   state as in `cursor::codec`
 //! ```
@@ -124,6 +126,18 @@ pub enum Record {
         /// Its name.
         name: String,
     },
+    /// Something that belongs to no cursor, replacing what was noted under the same key.
+    Noted {
+        /// Under which key; the broker's business.
+        key: Vec<u8>,
+        /// What.
+        value: Vec<u8>,
+    },
+    /// All notes are gone whose keys begin so.
+    NotesRemoved {
+        /// With which bytes.
+        prefix: Vec<u8>,
+    },
 }
 
 /// A record as stored.
@@ -198,6 +212,11 @@ pub(super) fn encode(record: &Record, before: Option<&AckState>, out: &mut Vec<u
             out.push(11);
             put_bytes(out, name.as_bytes());
         }
+        Record::Noted { key, value } => encode_note(key, value, out),
+        Record::NotesRemoved { prefix } => {
+            out.push(14);
+            put_bytes(out, prefix);
+        }
     }
 }
 
@@ -246,6 +265,13 @@ pub(super) fn encode_cursor(
     put_bytes(out, consumer.as_bytes());
     put_bytes(out, facts);
     acks.encode(out);
+}
+
+/// Appends a `Noted`.
+pub(super) fn encode_note(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.push(13);
+    put_bytes(out, key);
+    put_bytes(out, value);
 }
 
 /// Appends the record that ends a snapshot. Without system cursors it is the one that older releases know.
@@ -300,6 +326,16 @@ pub(super) fn decode(input: &mut &[u8]) -> Result<Stored, Malformed> {
             }));
         }
         _ => {}
+    }
+    if kind == 13 {
+        return Ok(Stored::Record(Record::Noted {
+            key: take_bytes(input)?.to_vec(),
+            value: take_bytes(input)?.to_vec(),
+        }));
+    }
+    if kind == 14 {
+        let prefix = take_bytes(input)?.to_vec();
+        return Ok(Stored::Record(Record::NotesRemoved { prefix }));
     }
     let id = take_u32(input)?;
     if id == u32::MAX {

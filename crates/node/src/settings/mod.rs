@@ -27,6 +27,7 @@ mod setting;
 mod storage;
 pub mod table;
 mod tls;
+mod transactions;
 mod units;
 
 pub(crate) use aliases::{setting_of, translate};
@@ -46,6 +47,7 @@ pub(crate) use security::ProviderKind;
 pub use security::{AuthenticationSettings, AuthorizationSettings};
 pub use storage::StorageSettings;
 pub use tls::{CipherSuites, TlsSettings, TlsVersions};
+pub use transactions::TransactionSettings;
 pub use units::{ByteSize, Limit, Names, Paths, Secret, Share, Value};
 
 /// All settings with their values.
@@ -103,6 +105,8 @@ pub struct Settings {
     pub topic_compaction: TopicCompactionSettings,
     /// Broadcast subscriptions.
     pub broadcast: BroadcastSettings,
+    /// Transactions.
+    pub transactions: TransactionSettings,
     /// Managed ledgers.
     pub ledger: LedgerSettings,
     /// Where ledgers and metadata are.
@@ -244,6 +248,7 @@ impl Default for Settings {
                 absent_retention: Limit::At(Duration::from_secs(7 * 24 * 3600)),
                 absent_backlog: Limit::At(ByteSize::mib(1024)),
             },
+            transactions: TransactionSettings::default(),
             ledger: LedgerSettings {
                 max_entries: 50_000,
                 max_size: ByteSize::mib(256),
@@ -403,6 +408,7 @@ impl Settings {
         faults.extend(self.openid.faults(is_asked));
         faults.extend(self.authorization.faults(&self.authentication));
         faults.extend(self.audit.faults());
+        faults.extend(self.transactions.faults(self));
         faults
     }
 }

@@ -88,6 +88,13 @@ fn page() -> String {
                 ["yes"; 5],
             ),
             Decision::Connection => ("nothing: it concerns the connection alone".to_owned(), ["yes"; 5]),
+            Decision::OwnTransaction => (
+                format!(
+                    "nothing: a transaction is its role's own; adding to one asks for {}",
+                    asks(&[Action::Produce, Action::Consume])
+                ),
+                ["its own"; 5],
+            ),
             Decision::NotServed => (
                 "nothing: the feature is not served".to_owned(),
                 ["`NotAllowedError`"; 5],

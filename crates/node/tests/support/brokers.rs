@@ -103,6 +103,7 @@ impl Broker {
         .unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let door = pharos_pulsar::Options {
+            transactions: Err("Transactions are not enabled."),
             listen: any,
             entrance: None,
             listen_tls: None,
@@ -131,6 +132,7 @@ impl Broker {
         let open = || (Access::everyone(), Authentication::off());
         let (access, authentication) = stores.rules.clone().unwrap_or_else(open);
         let about = AdminOptions {
+            transactions: None,
             access,
             authentication,
             request_rates: Default::default(),

@@ -11,11 +11,15 @@ use pharos_wire::proto::command_ack::AckType;
 use pharos_wire::proto::{CommandRedeliverUnacknowledgedMessages, ServerError};
 
 use super::consume::position_of;
+use super::transaction;
 use crate::connection::Connection;
 use crate::consumer::{Attached, ConsumerSlot};
 
 /// ACK. For a consumer that listens here it ends here, unless an answer is wanted: that says that the acknowledgement is durable.
 pub(super) fn handle_ack(connection: &Rc<Connection>, ack: &Ack) {
+    if let Some(txn) = transaction::txn_of(ack.txnid_most_bits, ack.txnid_least_bits) {
+        return transaction::handle_ack(connection, ack, txn);
+    }
     let refusal = apply(connection, ack);
     let Some(request_id) = ack.request_id else {
         return;
@@ -39,12 +43,6 @@ pub(super) fn handle_ack(connection: &Rc<Connection>, ack: &Ack) {
 }
 
 fn apply(connection: &Connection, ack: &Ack) -> Option<Refusal> {
-    if ack.txnid_least_bits.is_some() && ack.txnid_most_bits.is_some() {
-        return Some(Refusal::new(
-            ServerError::NotAllowedError,
-            "Transactions are not enabled.",
-        ));
-    }
     let consumers = connection.consumers.borrow();
     let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&ack.consumer_id) else {
         return None;

@@ -12,6 +12,7 @@ use pharos_types::TopicName;
 use pharos_wire::answer::{self, BrokerUrls, Refusal};
 use pharos_wire::proto::{CommandLookupTopic, CommandPartitionedTopicMetadata, ServerError};
 
+use super::transaction;
 use crate::connection::Connection;
 use crate::listeners;
 use crate::refusal;
@@ -30,6 +31,14 @@ pub(super) fn handle_partitioned_metadata(
             return connection.send(&answer::partitioned_metadata_failed(id, refusal));
         }
     };
+    if let Some(coordinators) = transaction::coordinators_at(connection, &name) {
+        let partitions = if name.partition().is_none() {
+            coordinators
+        } else {
+            0
+        };
+        return connection.send(&answer::partitioned_metadata(id, partitions));
+    }
     let auto_create = request.metadata_auto_creation_enabled.unwrap_or(true);
     answer_later(connection, |connection| async move {
         let who = connection.principal();
@@ -85,6 +94,9 @@ fn topic_of(connection: &Connection, request: &CommandLookupTopic) -> Result<Top
         .topic
         .parse()
         .map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
+    if transaction::coordinators_at(connection, &name).is_some() {
+        return Ok(name);
+    }
     let who = connection.principal();
     let found = connection.shard.caller(&who).look_up(&name);
     requests::counted(connection, name.namespace().tenant(), found)

@@ -8,6 +8,7 @@ mod lookup;
 mod produce;
 mod schema;
 mod seek;
+mod transaction;
 
 use std::rc::Rc;
 
@@ -57,34 +58,24 @@ pub(crate) fn handle(connection: &Rc<Connection>, frame: Frame, batch: &mut Batc
         Command::GetSchema(request) => schema::handle_get_schema(connection, &request),
         Command::GetOrCreateSchema(request) => schema::handle_get_or_create_schema(connection, request),
         Command::AuthResponse(response) => connect::handle_auth_response(connection, response),
+        command @ (Command::NewTxn(_)
+        | Command::AddPartitionToTxn(_)
+        | Command::AddSubscriptionToTxn(_)
+        | Command::EndTxn(_)
+        | Command::EndTxnOnPartition(_)
+        | Command::EndTxnOnSubscription(_)
+        | Command::TcClientConnectRequest(_)) => transaction::handle(connection, command),
         other => return refuse(connection, &other),
     }
     true
 }
 
-/// Commands of features that are not served, and commands that only a broker may send.
+/// Commands that only a broker may send.
 fn refuse(connection: &Connection, command: &Command) -> bool {
-    let request_id = match command {
-        Command::NewTxn(request) => request.request_id,
-        Command::AddPartitionToTxn(request) => request.request_id,
-        Command::AddSubscriptionToTxn(request) => request.request_id,
-        Command::EndTxn(request) => request.request_id,
-        Command::EndTxnOnPartition(request) => request.request_id,
-        Command::EndTxnOnSubscription(request) => request.request_id,
-        Command::TcClientConnectRequest(request) => request.request_id,
-        other => {
-            if let Some(untold) = connection.server.peer_log.enter() {
-                tracing::warn!(peer = %connection.address, command = ?other.command_type(), untold, "closing a connection that sent a broker's command");
-            }
-            return false;
-        }
-    };
-    connection.send(&answer::error(
-        request_id,
-        ServerError::NotAllowedError,
-        "Transactions are not enabled.",
-    ));
-    true
+    if let Some(untold) = connection.server.peer_log.enter() {
+        tracing::warn!(peer = %connection.address, command = ?command.command_type(), untold, "closing a connection that sent a broker's command");
+    }
+    false
 }
 
 /// The longest name that a client may give its producer or consumer, in bytes. Names are kept and travel in stats.

@@ -10,7 +10,7 @@ use pharos_broker::topic::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequ
 use pharos_catalog::properties::Holder;
 use pharos_catalog::schema::SchemaVersion;
 use pharos_runtime::{clock, spawn_local};
-use pharos_types::{SubscriptionName, TopicName};
+use pharos_types::{SubscriptionName, TopicName, TxnId};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::message;
 use pharos_wire::proto::{
@@ -18,6 +18,7 @@ use pharos_wire::proto::{
 };
 
 use super::schema::schema_info;
+use super::transaction;
 use super::{check_name, check_own, check_properties, deny};
 use crate::batch::{Batch, kept};
 use crate::connection::Connection;
@@ -250,8 +251,14 @@ pub(super) fn handle_send(
             return false;
         }
     };
-    match check(send, &payload) {
-        Ok((facts, crc32c)) => {
+    let txn = transaction::txn_of(send.txnid_most_bits, send.txnid_least_bits);
+    let offered = match txn {
+        None => Ok(()),
+        Some(_) => transaction::offered(connection).map(drop),
+    };
+    match offered.and_then(|()| check(send, txn, &payload)) {
+        Ok((facts, crc32c, changed)) => {
+            let payload = changed.unwrap_or(payload);
             connection.send_began(payload.len());
             connection.producers.borrow_mut().sent(send.producer_id);
             let entry = Publish {
@@ -260,6 +267,7 @@ pub(super) fn handle_send(
                 payload: kept(payload),
                 crc32c,
                 facts,
+                txn,
                 received_at: clock::now(),
             };
             batch.push(connection, (topic, producer), entry);
@@ -277,14 +285,12 @@ pub(super) fn handle_send(
 }
 
 /// The checks of one send that need nothing but its bytes: what delivery will need to know, and the checksum of all of it
-/// when that follows from the one in it.
-fn check(send: &CommandSend, payload: &[u8]) -> Result<(EntryFacts, Option<u32>), Refusal> {
-    if send.txnid_least_bits.is_some() && send.txnid_most_bits.is_some() {
-        return Err(Refusal::new(
-            ServerError::NotAllowedError,
-            "Transactions are not enabled.",
-        ));
-    }
+/// when that follows from the one in it; and the message as it is stored, where that is another.
+fn check(
+    send: &CommandSend,
+    txn: Option<TxnId>,
+    payload: &[u8],
+) -> Result<(EntryFacts, Option<u32>, Option<Bytes>), Refusal> {
     if send.message_id.is_some() {
         let text = "only a shadow topic takes messages with an id";
         return Err(Refusal::new(ServerError::NotAllowedError, text));
@@ -300,7 +306,23 @@ fn check(send: &CommandSend, payload: &[u8]) -> Result<(EntryFacts, Option<u32>)
         ));
     }
     let facts = message::peek(parts.metadata).map_err(|error| malformed(&error))?;
-    Ok((facts.entry_facts(), parts.entry_checksum(payload)))
+    // The log is read again by the metadata alone: it must say what SEND says. The Go client leaves it out.
+    if let (Some(txn), None, None) = (txn, facts.txn, facts.marker_type) {
+        let facts = EntryFacts {
+            is_transactional: true,
+            ..facts.entry_facts()
+        };
+        return Ok((facts, None, Some(message::with_transaction(&parts, txn))));
+    }
+    if facts.txn != txn {
+        let text = "the metadata of the message and its SEND name different transactions";
+        return Err(Refusal::new(ServerError::NotAllowedError, text));
+    }
+    if facts.txn.is_some() && facts.marker_type.is_some() {
+        let text = "only the broker says how a transaction ended";
+        return Err(Refusal::new(ServerError::NotAllowedError, text));
+    }
+    Ok((facts.entry_facts(), parts.entry_checksum(payload), None))
 }
 
 /// CLOSE_PRODUCER.

@@ -122,6 +122,7 @@ impl Client {
                 .insert(message, model.topic(&self.topic).send(message, clock::wall_ms()));
             let payload = stored(message, bytes);
             sends.push(Publish {
+                txn: None,
                 sequence_id: message,
                 highest_sequence_id: 0,
                 facts: PulsarEntries.facts(&payload),

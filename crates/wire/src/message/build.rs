@@ -3,7 +3,9 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message as _;
 
-use super::parts::{BROKER_ENTRY_MAGIC, CHECKSUM_MAGIC};
+use pharos_types::{TxnId, varint};
+
+use super::parts::{BROKER_ENTRY_MAGIC, CHECKSUM_MAGIC, PartsRef};
 use crate::hash::crc32c;
 use crate::proto::{BrokerEntryMetadata, MessageMetadata};
 
@@ -54,6 +56,25 @@ pub(super) fn broker_entry_prefix_raw(metadata: &[u8], out: &mut BytesMut) {
     out.put_slice(&BROKER_ENTRY_MAGIC);
     out.put_u32(metadata.len() as u32);
     out.put_slice(metadata);
+}
+
+/// The same entry whose metadata says that it is in a transaction. Not every client says it there.
+pub fn with_transaction(parts: &PartsRef<'_>, txn: TxnId) -> Bytes {
+    let mut metadata = parts.metadata.to_vec();
+    // Fields may stand in any order, so these can follow all others.
+    for (field, value) in [(22_u64, txn.least), (23, txn.most)] {
+        varint::put(&mut metadata, field << 3);
+        varint::put(&mut metadata, value);
+    }
+    let mut checked = BytesMut::with_capacity(4 + metadata.len() + parts.payload.len());
+    checked.put_u32(metadata.len() as u32);
+    checked.put_slice(&metadata);
+    checked.put_slice(parts.payload);
+    let mut out = BytesMut::with_capacity(6 + checked.len());
+    out.put_slice(&CHECKSUM_MAGIC);
+    out.put_u32(crc32c(&checked));
+    out.put_slice(&checked);
+    out.freeze()
 }
 
 /// The block a broker puts in front of a stored entry.

@@ -3,13 +3,14 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use pharos_types::entry::{Chunk, EntryCodec, EntryFacts, EntryMessages, Sequence};
+use pharos_types::{TxnEntry, TxnId, TxnOutcome};
 
 use super::compact;
 use super::facts::{ChunkFacts, MessageFacts, peek};
 use super::parts::split_ref;
 use super::{NONE_KEY, encode_entry};
 use crate::hash::murmur3_32;
-use crate::proto::MessageMetadata;
+use crate::proto::{MarkerType, MessageMetadata};
 
 /// The encoding of entries that Pulsar's clients send and get: see the [module](super).
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,38 @@ impl EntryCodec for PulsarEntries {
         compact::retain(entry, keep, bytes_max)
     }
 
+    fn transaction(&self, entry: &[u8]) -> Option<TxnEntry> {
+        let facts = read(entry)?;
+        let txn = facts.txn?;
+        match facts.marker_type {
+            None => Some(TxnEntry::Message(txn)),
+            Some(marker) => {
+                let outcome = match MarkerType::try_from(marker).ok()? {
+                    MarkerType::TxnCommit => TxnOutcome::Committed,
+                    MarkerType::TxnAbort => TxnOutcome::Aborted,
+                    _ => return None,
+                };
+                Some(TxnEntry::End(txn, outcome))
+            }
+        }
+    }
+
+    fn encode_txn_end(&self, txn: TxnId, outcome: TxnOutcome, publish_time_ms: u64) -> Vec<u8> {
+        let marker = match outcome {
+            TxnOutcome::Committed => MarkerType::TxnCommit,
+            TxnOutcome::Aborted => MarkerType::TxnAbort,
+        };
+        let metadata = MessageMetadata {
+            producer_name: "pulsar.txn.marker".to_owned(),
+            publish_time: publish_time_ms,
+            marker_type: Some(marker as i32),
+            txnid_most_bits: Some(txn.most),
+            txnid_least_bits: Some(txn.least),
+            ..MessageMetadata::default()
+        };
+        encode_entry(&metadata, b"").to_vec()
+    }
+
     fn encode_own(&self, producer: &str, publish_time_ms: u64, payload: &[u8]) -> Vec<u8> {
         let metadata = MessageMetadata {
             producer_name: producer.to_owned(),
@@ -69,6 +102,7 @@ impl MessageFacts<'_> {
             is_marker: self.marker_type.is_some(),
             is_chunk: self.chunk.is_some(),
             is_encrypted: self.is_encrypted,
+            is_transactional: self.txn.is_some(),
         }
     }
 }
@@ -185,6 +219,39 @@ mod tests {
         };
         assert_eq!(sequence(&marker), None);
         assert_eq!(PulsarEntries.sequence(b"\xff"), None);
+    }
+
+    #[test]
+    fn what_an_entry_says_of_a_transaction_comes_back() {
+        let txn = TxnId {
+            most: 3,
+            least: 1 << 40,
+        };
+        let message = MessageMetadata {
+            txnid_most_bits: Some(txn.most),
+            txnid_least_bits: Some(txn.least),
+            ..metadata()
+        };
+        let message = encode_entry(&message, b"x");
+        assert!(PulsarEntries.facts(&message).is_transactional);
+        assert_eq!(PulsarEntries.transaction(&message), Some(TxnEntry::Message(txn)));
+        for outcome in [TxnOutcome::Committed, TxnOutcome::Aborted] {
+            let marker = PulsarEntries.encode_txn_end(txn, outcome, 5);
+            let facts = PulsarEntries.facts(&marker);
+            assert!(facts.is_marker && facts.is_transactional && facts.publish_time_ms == 5);
+            assert_eq!(
+                PulsarEntries.transaction(&marker),
+                Some(TxnEntry::End(txn, outcome))
+            );
+        }
+        let plain = encode_entry(&metadata(), b"x");
+        assert_eq!(PulsarEntries.transaction(&plain), None);
+        let added = super::super::with_transaction(&split_ref(&plain).unwrap(), txn);
+        let parts = split_ref(&added).unwrap();
+        assert!(parts.verify_checksum() && parts.payload == b"x");
+        assert_eq!(PulsarEntries.transaction(&added), Some(TxnEntry::Message(txn)));
+        let read = super::super::decode_metadata(parts.metadata).unwrap();
+        assert_eq!((read.sequence_id, read.publish_time), (3, 77));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Reads from `MessageMetadata` what a broker decides by, in one pass and without allocating.
 
+use pharos_types::TxnId;
+
 use crate::error::DecodeError;
 use crate::proto::CompressionType;
 use crate::protobuf::{Reader, Value};
@@ -82,15 +84,6 @@ impl ChunkFacts<'_> {
     pub fn is_last(&self) -> bool {
         self.chunk_id.checked_add(1) == Some(self.num_chunks)
     }
-}
-
-/// A transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TxnId {
-    /// The coordinator.
-    pub most_bits: u64,
-    /// The transaction within it.
-    pub least_bits: u64,
 }
 
 /// Which clusters a message is for.
@@ -248,10 +241,7 @@ impl<'a> Scan<'a> {
             chunk,
             compression: CompressionType::try_from(self.compression).unwrap_or(CompressionType::None),
             uncompressed_bytes: self.uncompressed_bytes,
-            txn: txn.map(|(most_bits, least_bits)| TxnId {
-                most_bits,
-                least_bits,
-            }),
+            txn: txn.map(|(most, least)| TxnId { most, least }),
             partition_key: self.partition_key,
             partition_key_b64_encoded: self.partition_key_b64_encoded,
             ordering_key: self.ordering_key,

@@ -9,7 +9,8 @@
 //! [`split`] finds the pieces, [`peek`] reads the facts a broker needs without allocating, [`sticky_key`] the key that routes
 //! a message in a Key_Shared subscription; [`encode_entry`] and [`BatchBuilder`] make what a producer sends. A broker
 //! stores and sends the producer's bytes, and asks [`PulsarEntries`] what it must know of them; topic compaction alone makes entries of
-//! others, with fewer messages.
+//! others, with fewer messages, and what a SEND says of its transaction is added to a message that does not say it
+//! ([`with_transaction`]).
 
 mod batch;
 mod build;
@@ -20,9 +21,9 @@ mod parts;
 mod sticky;
 
 pub use batch::{BatchBuilder, BatchError, BatchIter, BatchMessage};
-pub use build::{broker_entry_prefix, encode_entry, encode_entry_into};
+pub use build::{broker_entry_prefix, encode_entry, encode_entry_into, with_transaction};
 pub use codec::PulsarEntries;
-pub use facts::{ChunkFacts, MessageFacts, ReplicateTo, TxnId, peek, replicate_to};
+pub use facts::{ChunkFacts, MessageFacts, ReplicateTo, peek, replicate_to};
 pub use parts::{
     BrokerEntryFacts, MessageParts, PartsRef, SplitError, split, split_ref, strip_broker_entry_metadata,
     strip_checksum,

@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 use pharos_wire::hash::crc32c;
-use pharos_wire::message::{
-    self, BatchBuilder, BatchError, BatchIter, ChunkFacts, ReplicateTo, SplitError, TxnId,
-};
+use pharos_wire::message::{self, BatchBuilder, BatchError, BatchIter, ChunkFacts, ReplicateTo, SplitError};
 use pharos_wire::proto::{
     BrokerEntryMetadata, CompressionType, EncryptionKeys, KeyValue, MessageMetadata, SingleMessageMetadata,
 };
@@ -88,13 +86,7 @@ fn every_fact_is_read() {
     assert!(facts.is_encrypted && facts.null_value && facts.null_partition_key);
     assert_eq!(facts.schema_version, full.schema_version.as_deref());
     assert_eq!((facts.deliver_at_time, facts.marker_type), (Some(-12), Some(21)));
-    assert_eq!(
-        facts.txn,
-        Some(TxnId {
-            most_bits: 14,
-            least_bits: 13
-        })
-    );
+    assert_eq!(facts.txn, Some(pharos_types::TxnId { most: 14, least: 13 }));
     assert_eq!(facts.highest_sequence_id, Some(11));
     let chunk = ChunkFacts {
         uuid: b"u",

@@ -122,6 +122,9 @@ fn path_parameter(name: &str) -> Result<(Value, &'static str)> {
         "ledger" => (number, "Id of the ledger."),
         "entry" => (number, "Id of the entry in its ledger."),
         "version" => (number, "Version of the schema, from 0."),
+        "mostSigBits" => (number, "Number of the transaction's coordinator."),
+        "leastSigBits" => (number, "Number of the transaction there."),
+        "timeout" => (number, "Milliseconds."),
         _ => bail!("nothing is known about the path parameter {name}"),
     })
 }

@@ -17,12 +17,13 @@ const OUTSIDE: &str = "xtask";
 
 /// What speaks a protocol, and the crates below the front doors, which know none.
 const PROTOCOL: &str = "wire";
-const KNOW_NO_PROTOCOL: [&str; 13] = [
+const KNOW_NO_PROTOCOL: [&str; 15] = [
     "broker",
     "broker-admin",
     "catalog",
     "compaction",
     "dedup",
+    "coordinators",
     "dispatch",
     "ledger",
     "managed-ledger",
@@ -31,6 +32,7 @@ const KNOW_NO_PROTOCOL: [&str; 13] = [
     "requests",
     "storage",
     "storage-format",
+    "transactions",
 ];
 
 /// Name of a crate (its directory) and the crates of this workspace it uses outside of tests.

@@ -32,6 +32,7 @@ pub(crate) fn sends(entries: Vec<Bytes>) -> Vec<Publish> {
     let numbered = (0..).zip(entries);
     numbered
         .map(|(sequence_id, payload)| Publish {
+            txn: None,
             sequence_id,
             highest_sequence_id: 0,
             facts: PulsarEntries.facts(&payload),
@@ -179,10 +180,10 @@ impl Client {
             priority_level: 0,
             durable: true,
             start: StartAt::Earliest,
-            read_compacted: false,
             rewind_to_ms: None,
             may_create: true,
             properties: Vec::new(),
+            read_compacted: false,
             key_shared,
             info: Arc::new(ConsumerInfo {
                 address: "/10.0.0.2:2".into(),

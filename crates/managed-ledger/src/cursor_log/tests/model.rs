@@ -14,6 +14,8 @@ enum Step {
     Unsubscribe(u8),
     Put(u8, u8),
     RemoveSystem,
+    Note(u8, u8),
+    Forget(u8),
     Commit,
     Maintain,
     MaintainOnce,
@@ -35,6 +37,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(Step::Unsubscribe),
         3 => (0u8..100, any::<u8>()).prop_map(|(position, value)| Step::Put(position, value)),
         1 => Just(Step::RemoveSystem),
+        3 => (0u8..20, any::<u8>()).prop_map(|(key, value)| Step::Note(key, value)),
+        1 => (0u8..5).prop_map(Step::Forget),
         5 => Just(Step::Commit),
         3 => Just(Step::Maintain),
         8 => Just(Step::MaintainOnce),
@@ -51,7 +55,10 @@ type State = (
     BTreeMap<SubscriptionId, Box<Subscription>>,
     BTreeMap<Slot, Cursor>,
     BTreeMap<Box<str>, SystemCursor>,
+    Notes,
 );
+
+type Notes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Every state the log was in since the one that is surely durable, and the tickets that would make later ones so.
 struct Model {
@@ -63,7 +70,12 @@ struct Model {
 
 fn state_of(world: &World) -> State {
     let (subscriptions, cursors) = world.state();
-    (subscriptions, cursors, world.log.system_cursors().clone())
+    let notes = world
+        .log
+        .notes(b"")
+        .map(|(key, value)| (key.to_vec(), value.to_vec()));
+    let notes = notes.collect();
+    (subscriptions, cursors, world.log.system_cursors().clone(), notes)
 }
 
 impl Model {
@@ -166,6 +178,21 @@ impl Model {
                     let name = name.to_string();
                     world.log.queue(Record::SystemCursorRemoved { name }).unwrap();
                 }
+            }
+            Step::Note(key, value) => {
+                // Five prefixes of four keys each.
+                let (key, value) = (vec![key % 5, key / 5], vec![*value; 3]);
+                world.log.queue(Record::Noted { key, value }).unwrap();
+            }
+            Step::Forget(prefix) => {
+                let prefix = vec![*prefix];
+                world
+                    .log
+                    .queue(Record::NotesRemoved {
+                        prefix: prefix.clone(),
+                    })
+                    .unwrap();
+                assert_eq!(world.log.notes(&prefix).count(), 0);
             }
             Step::Commit => {
                 let ticket = world.log.commit();

@@ -38,8 +38,17 @@ final class Env implements AutoCloseable {
     }
 
     Env() throws PulsarClientException {
+        this(false);
+    }
+
+    /** One whose client makes transactions. */
+    static Env transactional() throws PulsarClientException {
+        return new Env(true);
+    }
+
+    private Env(boolean transactions) throws PulsarClientException {
         ClientBuilder builder = PulsarClient.builder().serviceUrl(System.getenv("PHAROS_URL")).ioThreads(1).listenerThreads(1)
-                .operationTimeout(15, TimeUnit.SECONDS);
+                .operationTimeout(15, TimeUnit.SECONDS).enableTransaction(transactions);
         // What a `pulsar+ssl://` URL needs: whom to trust, and the certificate to show, if there is one.
         String trust = setting("PHAROS_TLS_TRUST_CERTS");
         String certificate = setting("PHAROS_TLS_CERT");

@@ -13,6 +13,7 @@ public final class Main {
         Schemas.register(suite);
         Subscriptions.register(suite);
         Topics.register(suite);
+        Transactions.register(suite);
         // Not a normal return: a hung test may hold threads of the client.
         System.exit(suite.run() ? 0 : 1);
     }

@@ -1,0 +1,39 @@
+//! Transactions: their ids, how they end, and what an entry of a topic's log says of one.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TxnId {
+    /// The coordinator.
+    pub most: u64,
+    /// The transaction within it.
+    pub least: u64,
+}
+
+/// `(most,least)`, Pulsar's usual form.
+impl fmt::Display for TxnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({},{})", self.most, self.least)
+    }
+}
+
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TxnOutcome {
+    /// All that was done in it counts.
+    Committed,
+    /// Nothing of it counts.
+    Aborted,
+}
+
+/// What an entry of a topic's log says of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxnEntry {
+    /// It was published in the transaction.
+    Message(TxnId),
+    /// It says how the transaction ended for this topic.
+    End(TxnId, TxnOutcome),
+}
