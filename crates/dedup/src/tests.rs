@@ -236,7 +236,7 @@ impl World {
     }
 
     fn durable(&mut self, to: usize) {
-        for (who, first, last) in self.log[self.durable..to].to_vec() {
+        for (who, first, last) in self.log[self.durable..to].iter().copied() {
             self.ids.on_persisted(NAMES[who], last);
             self.unanswered[who].retain(|sent| *sent != (first, last));
         }

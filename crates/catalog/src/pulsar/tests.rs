@@ -441,7 +441,11 @@ async fn a_check_says_what_is_there_and_what_is_in_the_way() {
             .iter()
             .any(|finding| finding.what == format!("namespace public/default, policy {policy}"))
     };
-    for policy in ["deduplicationEnabled", "compaction_threshold", "replication_clusters"] {
+    for policy in [
+        "deduplicationEnabled",
+        "compaction_threshold",
+        "replication_clusters",
+    ] {
         assert!(named(policy), "{policy}: {:?}", found.refused);
     }
 }

@@ -36,7 +36,10 @@ fn nothing_follows_in_a_ledger_that_lacks_something() {
     let (engine, metadata) = (world.engine.crash(), Arc::clone(&world.metadata));
     metadata.fail_writes(None);
     world.reopen(engine);
-    assert!(world.state().1.len() < before.1.len(), "the old ledger lacks some");
+    assert!(
+        world.state().1.len() < before.1.len(),
+        "the old ledger lacks some"
+    );
     assert!(world.log.cursor(lacking).is_none());
     assert_eq!(world.log.acks(slot).unwrap().acked_to(), Ordinal(1));
 }
