@@ -273,12 +273,16 @@ impl Sender {
                 return Err(error);
             }
         }
-        let sent = self.sent;
+        let published = match self.sent {
+            1 => "1 message published".to_owned(),
+            sent => format!("{sent} messages published"),
+        };
         Ok(match self.maybe_twice {
-            0 => format!("{sent} messages published\n"),
-            twice => format!(
-                "{sent} messages published; {twice} of them were sent again after a loss and may be there twice\n"
-            ),
+            0 => format!("{published}\n"),
+            1 => format!("{published}; 1 was sent again after a loss and may be there twice\n"),
+            twice => {
+                format!("{published}; {twice} were sent again after a loss and may be there twice\n")
+            }
         })
     }
 }

@@ -5,7 +5,7 @@
 //!                     ├─► KeySurvey: where is each  ─► Sieve: which messages of  ─► new compacted ledger
 //!   log behind it ────┘   key's last message?       an entry are these?
 //! ```
-//! [`KeySurvey`] and [`Sieve`] are state machines without I/O: both are shown the same entries in the same order. [`run`] reads the
+//! [`KeySurvey`] and [`Sieve`] are state machines without I/O: both are shown the same entries in the same order. [`run()`] reads the
 //! entries for them and writes what is left, a few at a time. Where a new compacted ledger takes the place of the one before it is
 //! `managed-ledger`'s affair; when a topic is compacted is the broker's. What is to be known of an entry's messages is asked of an
 //! `EntryCodec`, so no protocol is known here.

@@ -209,7 +209,7 @@ async fn of_several_addresses_the_first_that_answers_is_taken() {
         &url,
     ];
     let producer = Tool::start(&["produce", "t", "hello", "--service-url", &url]);
-    producer.expect_output("1 messages published");
+    producer.expect_output("1 message published");
     assert_eq!(producer.end(), Some(0));
     let consumer = Tool::start(&consume);
     consumer.expect_output("hello");
@@ -309,7 +309,7 @@ async fn what_may_be_there_twice_is_said() {
     drop(raw);
     tool.expect_talk("lost persistent://public/default/t: ");
     tool.expect_talk("all is well again");
-    tool.expect_output("1 messages published; 1 of them were sent again after a loss and may be there twice");
+    tool.expect_output("1 message published; 1 was sent again after a loss and may be there twice");
     assert_eq!(tool.end(), Some(0));
 }
 
