@@ -30,7 +30,7 @@ if [ ! -e "$python/installed" ]; then
 fi
 
 : > "$dir/broker.out"
-"$pharos" serve --data-dir "$dir/data" --pulsar-listen 127.0.0.1:0 --http-listen 127.0.0.1:0 \
+"$pharos" serve --data-dir "$dir/data" --pulsar-listen 127.0.0.1:0 --http-listen 127.0.0.1:0 --transactions-enabled=true \
     > "$dir/broker.out" 2> "$dir/broker.err" < /dev/null &
 broker=$!
 tries=0

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
@@ -18,6 +18,7 @@ use pharos_broker_admin::AdminError;
 use pharos_coordinators::{CoordinatorStats, TransactionInfo, Transactions, TxnError};
 use pharos_types::{Position, TopicName, TxnId};
 
+use crate::body::QueryOf;
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::partitions::single;
@@ -64,7 +65,7 @@ async fn coordinators(State(admin): State<Admin>) -> ApiResult<Json<Vec<Transact
 
 async fn coordinator_stats(
     State(admin): State<Admin>,
-    Query(query): Query<CoordinatorQuery>,
+    QueryOf(query): QueryOf<CoordinatorQuery>,
 ) -> ApiResult<Json<Value>> {
     let transactions = of(&admin)?;
     if let Some(id) = query.coordinator_id {
@@ -86,7 +87,7 @@ async fn metadata(State(admin): State<Admin>, params: PathParams) -> ApiResult<J
 async fn slow(
     State(admin): State<Admin>,
     params: PathParams,
-    Query(query): Query<CoordinatorQuery>,
+    QueryOf(query): QueryOf<CoordinatorQuery>,
 ) -> ApiResult<Json<BTreeMap<String, TransactionMetadata>>> {
     let transactions = of(&admin)?;
     let older_than_ms = params.number("timeout")?;
