@@ -1,15 +1,10 @@
 //! `pharos topics compact` and `pharos topics compaction-status`.
 
-use std::time::Duration;
-
 use pharos_admin_api::LongRunningProcessStatus;
 
 use crate::error::CliError;
 use crate::http::{AdminClient, topic_path};
-use crate::output;
-
-/// Pause between two looks at a compaction that is waited for.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+use crate::{output, process};
 
 /// Asks for a topic to be compacted.
 pub(crate) fn begin(client: &AdminClient, topic: &str) -> Result<String, CliError> {
@@ -22,11 +17,9 @@ pub(crate) fn begin(client: &AdminClient, topic: &str) -> Result<String, CliErro
 /// Shows, or waits for, what came of the last compaction.
 pub(crate) fn status(client: &AdminClient, topic: &str, wait: bool) -> Result<String, CliError> {
     let path = format!("{}/compaction", topic_path(topic)?);
-    let mut status: LongRunningProcessStatus = client.get(&path)?;
-    while wait && status.status == "RUNNING" {
-        std::thread::sleep(LOOK_INTERVAL);
-        status = client.get(&path)?;
-    }
+    let status = process::look(client, &path, wait, |status: &LongRunningProcessStatus| {
+        &status.status
+    })?;
     if client.is_json() {
         return output::json(&status);
     }

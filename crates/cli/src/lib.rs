@@ -22,6 +22,7 @@ mod namespaces;
 mod oauth2;
 mod offload;
 mod output;
+mod process;
 mod produce;
 mod service;
 mod subscriptions;

@@ -1,15 +1,10 @@
 //! `pharos topics offload` and `pharos topics offload-status`.
 
-use std::time::Duration;
-
 use pharos_admin_api::{LedgerInfo, MessageIdJson, OffloadProcessStatus, PersistentTopicInternalStats};
 
 use crate::error::CliError;
 use crate::http::{AdminClient, topic_path};
-use crate::output;
-
-/// Pause between two looks at an offload that is waited for.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+use crate::{output, process};
 
 /// Asks for the closed ledgers to be offloaded that are not among the newest `keep` bytes.
 pub(crate) fn begin(client: &AdminClient, topic: &str, keep: &str) -> Result<String, CliError> {
@@ -59,11 +54,9 @@ fn first_kept(stats: &PersistentTopicInternalStats, keep: i64) -> Option<i64> {
 /// Shows, or waits for, what came of the last offload.
 pub(crate) fn status(client: &AdminClient, topic: &str, wait: bool) -> Result<String, CliError> {
     let path = format!("{}/offload", topic_path(topic)?);
-    let mut status: OffloadProcessStatus = client.get(&path)?;
-    while wait && status.status == "RUNNING" {
-        std::thread::sleep(LOOK_INTERVAL);
-        status = client.get(&path)?;
-    }
+    let status = process::look(client, &path, wait, |status: &OffloadProcessStatus| {
+        &status.status
+    })?;
     if client.is_json() {
         return output::json(&status);
     }

@@ -60,6 +60,11 @@ impl World {
 }
 
 impl Life {
+    async fn make_topic(&self) {
+        let catalog = &self.broker.shared.catalog;
+        catalog.ensure_topic(&topic(), true).await.unwrap();
+    }
+
     /// On the first shard, where the coordinators are.
     async fn on_shard<R, F>(&self, work: impl FnOnce(Arc<Transactions>) -> F + Send + 'static) -> R
     where
@@ -72,7 +77,7 @@ impl Life {
     }
 
     async fn until(&self, what: &str, is_so: impl Fn(&Transactions) -> bool) {
-        for _ in 0..1000 {
+        for _ in 0..6000 {
             if is_so(&self.transactions) {
                 return;
             }
@@ -126,12 +131,7 @@ async fn decide(life: &Life, txn: TxnId, outcome: TxnOutcome) {
 async fn what_was_decided_is_finished_by_the_next_broker_and_what_was_open_is_as_it_was() {
     let world = world();
     let life = world.begin(1, 1).await;
-    life.broker
-        .shared
-        .catalog
-        .ensure_topic(&topic(), true)
-        .await
-        .unwrap();
+    life.make_topic().await;
     let (decided, open) = (
         begin(&life, 60_000).await.unwrap(),
         begin(&life, 60_000).await.unwrap(),
@@ -172,12 +172,7 @@ async fn what_was_decided_is_finished_by_the_next_broker_and_what_was_open_is_as
 async fn a_topic_that_is_gone_has_nothing_to_end() {
     let world = world();
     let life = world.begin(1, 1).await;
-    life.broker
-        .shared
-        .catalog
-        .ensure_topic(&topic(), true)
-        .await
-        .unwrap();
+    life.make_topic().await;
     let txn = begin(&life, 60_000).await.unwrap();
     life.on_shard(move |all| async move {
         let topics = vec![CalledTopic::from(topic())];

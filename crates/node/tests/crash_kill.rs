@@ -20,26 +20,12 @@ use pharos_client::{
 };
 use pharos_wire::proto::MessageIdData;
 use pharos_wire::proto::command_ack::AckType;
-use support::{Node, broadcast, expect_numbers, publish, receive, refused, soon, until};
+use support::{Node, SHORT_LEDGERS, broadcast, expect_numbers, publish, receive, refused, soon, until};
 use tokio::task::JoinHandle;
 
 /// How old an acknowledgement must be to have been stored for sure. The broker is told to store them every 100 ms;
 /// the rest is for a busy machine.
 const STORED_AFTER: Duration = Duration::from_secs(4);
-
-/// Short ledgers, so that a crash also meets their changing; everything is kept, so that everything can be counted.
-const SETTINGS: [&str; 10] = [
-    "--ledger-max-entries",
-    "200",
-    "--ledger-min-rollover-time",
-    "0",
-    "--cursor-flush-interval",
-    "100ms",
-    "--ledger-default-retention-time",
-    "1h",
-    "--ledger-default-retention-size",
-    "1GiB",
-];
 
 /// The consumers that live through the crashes.
 fn readers() -> [(&'static str, ConsumerOptions); 4] {
@@ -147,7 +133,7 @@ async fn live_and_die(
     known: &mut Vec<(u64, Place)>,
     diaries: &mut BTreeMap<&'static str, Diary>,
 ) {
-    let node = Node::start(dir, &SETTINGS);
+    let node = Node::start(dir, &SHORT_LEDGERS);
     let client = node.client().await;
     let first = known.last().map_or(0, |(number, _)| number + 1);
     let mut tasks: Vec<(&str, JoinHandle<Diary>)> = Vec::new();
@@ -174,7 +160,7 @@ async fn live_and_die(
         diaries.insert(name, diary);
     }
 
-    let node = Node::start(dir, &SETTINGS);
+    let node = Node::start(dir, &SHORT_LEDGERS);
     let log = read_all(&node).await;
     assert_eq!(log[..known.len()], known[..], "what was there before has changed");
     let fresh = &log[known.len()..];
@@ -263,7 +249,7 @@ async fn a_killed_broker_keeps_what_it_promised() {
 #[tokio::test]
 async fn a_place_that_was_answered_survives() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::start(dir.path(), &SETTINGS);
+    let node = Node::start(dir.path(), &SHORT_LEDGERS);
     let client = node.client().await;
     let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
     // One place more before each message: it is owed that message and all later ones.
@@ -282,7 +268,7 @@ async fn a_place_that_was_answered_survives() {
     }
     node.kill();
 
-    let node = Node::start(dir.path(), &SETTINGS);
+    let node = Node::start(dir.path(), &SHORT_LEDGERS);
     let client = node.client().await;
     for (number, options) in (0..).zip(&places) {
         let mut consumer = client.subscribe("t", options.clone()).await.unwrap();
@@ -351,7 +337,7 @@ async fn a_stopped_broker_forgets_nothing() {
 #[tokio::test]
 async fn a_broker_stops_in_full_flight() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::start(dir.path(), &SETTINGS);
+    let node = Node::start(dir.path(), &SHORT_LEDGERS);
     let client = node.client().await;
     let mut consuming = Vec::new();
     for (_, consumer) in subscribe_all(&client).await {
@@ -372,7 +358,7 @@ async fn a_broker_stops_in_full_flight() {
         soon("the end of consuming", task).await.unwrap();
     }
 
-    let node = Node::start(dir.path(), &SETTINGS);
+    let node = Node::start(dir.path(), &SHORT_LEDGERS);
     let log = read_all(&node).await;
     assert!(log.len() >= receipts.len() && log.len() as u64 <= sent);
     for ((number, place), (expected, receipt)) in log.iter().zip((0..).zip(&receipts)) {

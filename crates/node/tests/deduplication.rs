@@ -11,25 +11,9 @@ mod support;
 use std::time::Duration;
 
 use pharos_client::{Connection, ConsumerOptions, OutgoingMessage, Producer, ProducerOptions, earliest};
-use support::{Node, receive, soon, until};
+use support::{Node, SHORT_LEDGERS, receive, soon, until};
 
 const TOPIC: &str = "/admin/v2/persistent/public/default/t";
-
-/// Short ledgers; everything is kept, so that it can be counted.
-const SETTINGS: [&str; 12] = [
-    "--policies-deduplication=true",
-    "--policies-deduplication-snapshot-interval=1h",
-    "--ledger-max-entries",
-    "200",
-    "--ledger-min-rollover-time",
-    "0",
-    "--cursor-flush-interval",
-    "100ms",
-    "--ledger-default-retention-time",
-    "1h",
-    "--ledger-default-retention-size",
-    "1GiB",
-];
 
 async fn producer(client: &Connection, name: &str) -> Producer {
     let options = ProducerOptions::default().name(name);
@@ -107,7 +91,12 @@ async fn produce_until_killed(client: Connection, first: u64) -> (u64, u64) {
 async fn is_exact_through_crashes(snapshot_entries: &str) {
     let dir = tempfile::tempdir().unwrap();
     let entries = format!("--policies-deduplication-snapshot-entries={snapshot_entries}");
-    let settings: Vec<&str> = SETTINGS.into_iter().chain([entries.as_str()]).collect();
+    let mut settings = SHORT_LEDGERS.to_vec();
+    settings.extend([
+        "--policies-deduplication=true",
+        "--policies-deduplication-snapshot-interval=1h",
+        &entries,
+    ]);
     let mut next = 0;
     for _ in 0..3 {
         let node = Node::start(dir.path(), &settings);
@@ -155,7 +144,7 @@ async fn snapshots_and_the_log_behind_them_make_a_whole() {
 #[tokio::test]
 async fn it_is_turned_on_and_off_while_producers_send() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::start(dir.path(), &SETTINGS[2..]);
+    let node = Node::start(dir.path(), &SHORT_LEDGERS);
     let client = node.client().await;
     let first = producer(&client, "p").await;
     let idle = producer(&client, "idle").await;
@@ -199,7 +188,7 @@ async fn it_is_turned_on_and_off_while_producers_send() {
     status(&node, "Disabled").await;
     assert!(!send(&again, 11).await, "it is off again");
     assert!(node.stop().success());
-    let node = Node::start(dir.path(), &SETTINGS[2..]);
+    let node = Node::start(dir.path(), &SHORT_LEDGERS);
     let last = producer(&node.client().await, "p").await;
     assert_eq!(last_of(&last), -1);
     assert_eq!(node.stats("t")["deduplicationStatus"], "Disabled");
@@ -208,7 +197,7 @@ async fn it_is_turned_on_and_off_while_producers_send() {
 #[tokio::test]
 async fn a_namespace_turns_it_on_for_all_its_topics_and_partitions() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::start(dir.path(), &SETTINGS[2..]);
+    let node = Node::start(dir.path(), &SHORT_LEDGERS);
     let namespace = "/admin/v2/namespaces/public/default";
     node.order("PUT", "/admin/v2/persistent/public/default/parts/partitions", "2");
     node.order("POST", &format!("{namespace}/deduplication"), "true");

@@ -62,21 +62,18 @@ fn is_closed(client: &Client) -> bool {
         .any(|event| matches!(event, ConnectionEvent::ProducerClosed { .. }))
 }
 
-async fn bench(engine: MemoryEngine, entries_max: u64) -> (Bench, TopicName) {
-    let bench = Bench::with(engine, |options| options.deduplication.entries_max = entries_max).await;
+/// A topic for which it is on.
+async fn bench(engine: MemoryEngine) -> (Bench, TopicName) {
+    let bench = Bench::with(engine, |_| {}).await;
     let name = topic("t");
     bench.create_topic(&name).await;
     let set = bench
         .catalog()
         .set_topic_policy(&name, "deduplicationEnabled", json!(true));
     set.await.unwrap();
-    (bench, name)
-}
-
-async fn is_enabled(bench: &Bench, name: &TopicName) {
-    for _ in 0..5_000 {
-        if bench.figures(name).await.deduplication == "Enabled" {
-            return;
+    for _ in 0..60_000 {
+        if bench.figures(&name).await.deduplication == "Enabled" {
+            return (bench, name);
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -86,8 +83,7 @@ async fn is_enabled(bench: &Bench, name: &TopicName) {
 #[tokio::test]
 async fn a_duplicate_is_answered_in_its_turn_and_not_stored() {
     let engine = MemoryEngine::new();
-    let (bench, name) = bench(engine.clone(), 1_000).await;
-    is_enabled(&bench, &name).await;
+    let (bench, name) = bench(engine.clone()).await;
     let wanted = name.clone();
     bench
         .on(bench.away(&name), move |shard| async move {
@@ -128,8 +124,7 @@ async fn a_duplicate_is_answered_in_its_turn_and_not_stored() {
 #[tokio::test]
 async fn what_is_not_durable_yet_can_not_be_judged() {
     let engine = MemoryEngine::new();
-    let (bench, name) = bench(engine.clone(), 1_000).await;
-    is_enabled(&bench, &name).await;
+    let (bench, name) = bench(engine.clone()).await;
     let wanted = name.clone();
     bench
         .on(bench.home(&name), move |shard| async move {
@@ -161,8 +156,7 @@ async fn what_is_not_durable_yet_can_not_be_judged() {
 #[tokio::test]
 async fn what_a_full_device_refused_is_taken_later_and_nothing_goes_before_it() {
     let engine = MemoryEngine::new();
-    let (bench, name) = bench(engine.clone(), 1_000).await;
-    is_enabled(&bench, &name).await;
+    let (bench, name) = bench(engine.clone()).await;
     let wanted = name.clone();
     bench
         .on(bench.home(&name), move |shard| async move {

@@ -14,7 +14,7 @@ use pharos_compaction::{
     CompactionAskError, CompactionCounts, CompactionRun, CompactionStatus, Options, Outcome, ReadLog,
     RunError, run,
 };
-use pharos_managed_ledger::{CompactedLedgers, CompactedView, Entry, ReadError, ReadTo};
+use pharos_managed_ledger::{CompactedLedgers, CompactedView, Entry, ReadError};
 use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::Ordinal;
 use tokio::sync::oneshot;
@@ -22,12 +22,9 @@ use tokio::sync::oneshot;
 use super::retire::bytes_after;
 use super::{Stored, Topic, TopicContext};
 use crate::error::{CursorError, chain};
-use crate::feed::READ_ENTRIES_MAX;
 
 /// How long a topic that closes waits for a run that it called off.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a run takes a newer table of ledgers before it gives up.
-const READ_TRIES: usize = 10;
 
 /// What a topic knows of its compaction.
 pub(crate) struct Compaction {
@@ -100,25 +97,7 @@ struct LogOf<'a>(&'a Topic);
 
 impl ReadLog for LogOf<'_> {
     async fn read(&self, from: Ordinal, end: Ordinal, bytes_max: usize) -> Result<Vec<Entry>, ReadError> {
-        let mut tries = 0;
-        loop {
-            let to = ReadTo::Before(end);
-            let read = self
-                .0
-                .state
-                .borrow()
-                .stored
-                .log
-                .ledger
-                .read_to(from, READ_ENTRIES_MAX, bytes_max, to);
-            match read.await {
-                Err(ReadError::StaleTable) if tries < READ_TRIES => {
-                    tries += 1;
-                    tokio::task::yield_now().await;
-                }
-                outcome => return outcome,
-            }
-        }
+        self.0.reads().go_on(from, end, bytes_max).await
     }
 
     fn skips(&self, error: &ReadError) -> bool {

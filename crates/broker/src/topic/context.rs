@@ -105,6 +105,23 @@ impl TopicContext {
         self.tell_connection(producer.0, event);
     }
 
+    /// Says why an entry was not taken.
+    pub(super) fn refuse_send(
+        &self,
+        producer: (ConnectionId, ProducerRef),
+        entry: &Publish,
+        error: PublishError,
+    ) {
+        let bytes = entry.payload.len();
+        self.send_failed(
+            producer,
+            entry.sequence_id,
+            entry.highest_sequence_id,
+            bytes,
+            error,
+        );
+    }
+
     /// Tells a connection of sends that will not be answered otherwise.
     pub(super) fn send_dropped(&self, from: ConnectionId, entries: &[Publish]) {
         let event = ConnectionEvent::dropped(entries);

@@ -17,7 +17,6 @@ use tokio::sync::oneshot;
 
 use super::{Publishing, Stored, Topic, TopicContext};
 use crate::error::{ProducerError, chain};
-use crate::feed::READ_ENTRIES_MAX;
 use crate::ids::ProducerKey;
 use crate::mesh::Publish;
 
@@ -346,11 +345,7 @@ async fn replay(me: &Rc<Topic>, generation: u64, end: Ordinal) {
             let mut state = me.state.borrow_mut();
             return state.stored.end_recovery(&me.cx, end);
         }
-        let read = {
-            let stored = &me.state.borrow().stored;
-            stored.log.ledger.read(next, READ_ENTRIES_MAX, READ_BYTES)
-        };
-        let found = read.await;
+        let found = me.reads().go_on(next, end, READ_BYTES).await;
         let mut state = me.state.borrow_mut();
         let stored = &mut state.stored;
         let Some(ids) = stored.publishing.dedup.ids_of(generation) else {
@@ -359,7 +354,7 @@ async fn replay(me: &Rc<Topic>, generation: u64, end: Ordinal) {
         match found {
             Ok(entries) if entries.is_empty() => outcome = Err(format!("nothing is at {next}")),
             Ok(entries) => {
-                for entry in entries.iter().take_while(|entry| entry.ordinal < end) {
+                for entry in &entries {
                     let sequence = me.cx.codec.sequence(&entry.payload);
                     ids.on_replayed(
                         entry.ordinal,

@@ -269,11 +269,7 @@ impl State {
             if let Some(error) = error {
                 // Answers leave in the order of the sends.
                 cx.send_receipts(std::mem::take(&mut receipts));
-                let (bytes, sequences) = (
-                    publish.payload.len(),
-                    (publish.sequence_id, publish.highest_sequence_id),
-                );
-                cx.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
+                cx.refuse_send((connection, producer), &publish, error);
                 continue;
             }
             self.stored.publishing.note_accepted(&publish, wall_ms);

@@ -61,17 +61,13 @@ impl Publishing {
             return false;
         };
         if let Some(error) = against_policies(policies, &entry, now.1) {
-            let bytes = entry.payload.len();
-            let sequences = (entry.sequence_id, entry.highest_sequence_id);
-            cx.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
+            cx.refuse_send((connection, producer), &entry, error);
             return true;
         }
         if let Some(txn) = entry.txn
             && let Err(error) = cx.transactions.admit(cx, txn)
         {
-            let bytes = entry.payload.len();
-            let sequences = (entry.sequence_id, entry.highest_sequence_id);
-            cx.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
+            cx.refuse_send((connection, producer), &entry, error);
             return true;
         }
         let numbered = match self.judge(cx, key, &entry) {
@@ -82,11 +78,9 @@ impl Publishing {
             }
             Judged::Undecidable => {
                 let reason = "the message was sent before, and is not known to be durable";
-                let bytes = entry.payload.len();
-                let sequences = (entry.sequence_id, entry.highest_sequence_id);
                 self.producers.close(cx, key);
                 let error = PublishError::Storage(reason.to_owned());
-                cx.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
+                cx.refuse_send((connection, producer), &entry, error);
                 return false;
             }
         };
@@ -123,7 +117,7 @@ impl Publishing {
                     // Told first: a client that is told of the send alone may wait for its producer for ever.
                     self.producers.close(cx, key);
                 }
-                refuse(cx, (connection, producer), &entry, &error);
+                cx.refuse_send((connection, producer), &entry, refusal_of(&error));
                 if error.is_final() {
                     // No task waits for the durable end and would hear of it.
                     self.fail(cx, &chain(&error), error.kind());
@@ -392,19 +386,13 @@ impl Topic {
     }
 }
 
-fn refuse(cx: &TopicContext, producer: (ConnectionId, ProducerRef), entry: &Publish, error: &AppendError) {
-    let error = match error {
+/// What a producer is told of an entry that the log did not take.
+fn refusal_of(error: &AppendError) -> PublishError {
+    match error {
         AppendError::Terminated => PublishError::Terminated,
         AppendError::NoSpace => PublishError::NoSpace,
         other => PublishError::Storage(chain(other)),
-    };
-    cx.send_failed(
-        producer,
-        entry.sequence_id,
-        entry.highest_sequence_id,
-        entry.payload.len(),
-        error,
-    );
+    }
 }
 
 /// What the topic's policies have against an entry.

@@ -2,7 +2,14 @@
 
 use std::cell::RefCell;
 
+use pharos_managed_ledger::{Entry, ReadError, ReadTo};
+use pharos_types::Ordinal;
+
 use super::{State, TopicContext};
+use crate::feed::READ_ENTRIES_MAX;
+
+/// How often a read takes a newer table of ledgers before it gives up.
+const TRIES: usize = 10;
 
 /// The log of a topic, to be read. A read that waits borrows nothing of the topic's state meanwhile.
 pub(crate) struct LogReads<'a> {
@@ -13,5 +20,31 @@ pub(crate) struct LogReads<'a> {
 impl<'a> LogReads<'a> {
     pub(super) fn new(cx: &'a TopicContext, state: &'a RefCell<State>) -> Self {
         Self { cx, state }
+    }
+
+    /// Some entries from `from` on and before `end`, for who goes through the log. Ledgers may change while they are read.
+    ///
+    /// # Errors
+    /// As [`ManagedLedger::read`](pharos_managed_ledger::ManagedLedger::read).
+    pub(super) async fn go_on(
+        &self,
+        from: Ordinal,
+        end: Ordinal,
+        bytes_max: usize,
+    ) -> Result<Vec<Entry>, ReadError> {
+        let mut tries = 1;
+        loop {
+            let read = {
+                let ledger = &self.state.borrow().stored.log.ledger;
+                ledger.read_to(from, READ_ENTRIES_MAX, bytes_max, ReadTo::Before(end))
+            };
+            match read.await {
+                Err(ReadError::StaleTable) if tries < TRIES => {
+                    tries += 1;
+                    tokio::task::yield_now().await;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 }

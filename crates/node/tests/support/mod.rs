@@ -33,6 +33,20 @@ pub(crate) mod transactions;
 /// How long anything may take before the test gives up. Long, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Settings: short ledgers, so that a crash also meets their changing; everything is kept, so that everything can be counted.
+pub(crate) const SHORT_LEDGERS: [&str; 10] = [
+    "--ledger-max-entries",
+    "200",
+    "--ledger-min-rollover-time",
+    "0",
+    "--cursor-flush-interval",
+    "100ms",
+    "--ledger-default-retention-time",
+    "1h",
+    "--ledger-default-retention-size",
+    "1GiB",
+];
+
 /// What the future comes to, which must be soon.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
