@@ -71,6 +71,9 @@ pub enum RunError {
     /// It cannot be read or written.
     #[error(transparent)]
     Compaction(#[from] CompactionError),
+    /// An entry is not there, and no error says why. What was compacted without it would lose it for good.
+    #[error("entry {0} is missing")]
+    Missing(u64),
 }
 
 impl From<ReadError> for RunError {
@@ -160,16 +163,24 @@ impl<'a, L: ReadLog> EntrySource<'a, L> {
                 });
                 return Ok(Some(entries.collect()));
             }
+            if index < view.entries() {
+                return Err(RunError::Missing(index));
+            }
             self.index = None;
         }
         while self.next < self.run.horizon {
             match self.run.log.read(self.next, self.run.horizon, READ_BYTES).await {
                 Ok(mut entries) => {
                     entries.retain(|entry| entry.ordinal < self.run.horizon);
-                    let Some(last) = entries.last() else {
-                        return Ok(None);
+                    let places = (self.next.0..).zip(&entries);
+                    if let Some((place, _)) = places.clone().find(|(place, entry)| entry.ordinal.0 != *place)
+                    {
+                        return Err(RunError::Missing(place));
+                    }
+                    let Some((last, _)) = places.last() else {
+                        return Err(RunError::Missing(self.next.0));
                     };
-                    self.next = last.ordinal.next();
+                    self.next = Ordinal(last).next();
                     entries.retain(|entry| !self.run.log.hides(entry));
                     return Ok(Some(entries));
                 }

@@ -185,6 +185,21 @@ impl ReadLog for TheLog {
     }
 }
 
+/// A log whose reads leave one entry out, and say nothing of it.
+struct Without<'a>(&'a TheLog, u64);
+
+impl ReadLog for Without<'_> {
+    async fn read(&self, from: Ordinal, to: Ordinal, bytes_max: usize) -> Result<Vec<Entry>, ReadError> {
+        let mut entries = self.0.read(from, to, bytes_max).await?;
+        entries.retain(|entry| entry.ordinal != Ordinal(self.1));
+        Ok(entries)
+    }
+
+    fn skips(&self, error: &ReadError) -> bool {
+        self.0.skips(error)
+    }
+}
+
 async fn compact(log: &TheLog, options: Options) -> Result<Outcome, RunError> {
     let mut writer = CompactedLedgers::of(&log.0).begin().await?;
     let horizon = log.0.durable_end();
@@ -280,6 +295,39 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
         .enable_time()
         .build();
     runtime.unwrap().block_on(work)
+}
+
+#[test]
+fn a_run_that_misses_an_entry_leaves_nothing() {
+    block_on(async {
+        let mut log = open().await;
+        let keyed = Publish::Single(Sent {
+            key: Some(1),
+            has_value: true,
+        });
+        let entries: Vec<Bytes> = (0..5)
+            .flat_map(|mut number| encode(&keyed, &mut number))
+            .collect();
+        publish(&mut log, &entries).await;
+        for missing in 0..5 {
+            let mut writer = CompactedLedgers::of(&log.0).begin().await.unwrap();
+            let task = CompactionRun {
+                view: None,
+                log: &Without(&log, missing),
+                from: Ordinal(0),
+                horizon: log.0.durable_end(),
+                codec: &PulsarEntries,
+                options: Options::default(),
+            };
+            let outcome = run(&task, &mut writer, || async {}).await;
+            assert!(
+                matches!(outcome, Err(RunError::Missing(_))),
+                "{missing}: {outcome:?}"
+            );
+            writer.abandon().await;
+        }
+        assert!(CompactedLedgers::of(&log.0).view().is_none());
+    });
 }
 
 proptest! {
