@@ -19,6 +19,9 @@ use crate::proto::{CompressionType, SingleMessageMetadata};
 /// `uncompressed_size` of `MessageMetadata`, a varint.
 const UNCOMPRESSED_SIZE_TAG: u8 = 9 << 3;
 
+/// A batch of more messages is not taken apart: what is known of each takes more memory than the few bytes that it may have.
+const MESSAGES_MAX: u32 = 100_000;
+
 /// One message of a batch.
 struct RawMember<'a> {
     metadata: SingleMessageMetadata,
@@ -93,7 +96,7 @@ pub(super) fn retain(entry: &[u8], keep: &[bool], bytes_max: usize) -> Option<Ve
 
 /// The payload of a batch; `None` when only the consumer can look into it.
 fn open<'a>(parts: &PartsRef<'a>, facts: &MessageFacts<'_>, bytes_max: usize) -> Option<Cow<'a, [u8]>> {
-    if facts.is_encrypted || facts.chunk.is_some() {
+    if facts.is_encrypted || facts.chunk.is_some() || facts.num_messages() > MESSAGES_MAX {
         return None;
     }
     if facts.compression == CompressionType::None {
@@ -210,6 +213,15 @@ mod tests {
                 keyed(Some("b"), true),
             ];
             assert_eq!(messages(&entry, BYTES_MAX), EntryMessages::Each(expected));
+        }
+    }
+
+    #[test]
+    fn a_batch_of_very_many_messages_stays_whole() {
+        for (count, is_whole) in [(MESSAGES_MAX, false), (MESSAGES_MAX + 1, true)] {
+            let members = vec![(None, ""); count as usize];
+            let entry = batch(&members, CompressionType::Zstd);
+            assert_eq!(messages(&entry, 64 << 20) == EntryMessages::Whole, is_whole);
         }
     }
 
