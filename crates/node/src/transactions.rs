@@ -32,8 +32,8 @@ pub(crate) async fn coordinators(settings: &Settings, metadata: &dyn MetadataSto
 pub(crate) async fn open(settings: &Settings, broker: &Broker) -> anyhow::Result<Arc<Transactions>> {
     let settings_of = &settings.transactions;
     let limits = CoordinatorLimits {
-        active_max: u64::from(settings_of.active_per_coordinator_max),
-        timeout_max_ms: u64::try_from(settings_of.timeout_max.as_millis()).unwrap_or(u64::MAX),
+        active_max: u64::from(settings_of.max_active_per_coordinator),
+        timeout_max_ms: u64::try_from(settings_of.max_timeout.as_millis()).unwrap_or(u64::MAX),
     };
     let opened = Transactions::open(broker, serving(settings), limits).await;
     opened.context("cannot open the transaction coordinators")

@@ -123,7 +123,7 @@ async fn a_transaction_that_is_open_too_long_is_aborted() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(
         dir.path(),
-        &[&ON[..], &["--transactions-timeout-max", "1m"]].concat(),
+        &[&ON[..], &["--transactions-max-timeout", "1m"]].concat(),
     );
     let client = node.client().await;
     assert_eq!(begin(&client, 0, 60_001).await, Err(ServerError::NotAllowedError));

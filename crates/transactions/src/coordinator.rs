@@ -37,7 +37,7 @@ pub enum TxnError {
     NoCoordinator(u64),
     /// As many are open as may be.
     #[error(
-        "coordinator {coordinator} has {limit} open transactions, as many as transactions.active_per_coordinator_max allows"
+        "coordinator {coordinator} has {limit} open transactions, as many as transactions.max_active_per_coordinator allows"
     )]
     TooMany {
         /// Which.
@@ -46,7 +46,7 @@ pub enum TxnError {
         limit: u64,
     },
     /// It takes longer than any may.
-    #[error("a timeout of {asked_ms} ms is longer than transactions.timeout_max allows, {max_ms} ms")]
+    #[error("a timeout of {asked_ms} ms is longer than transactions.max_timeout allows, {max_ms} ms")]
     TooLong {
         /// Asked for.
         asked_ms: u64,

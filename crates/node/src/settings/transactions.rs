@@ -12,9 +12,9 @@ pub struct TransactionSettings {
     /// Coordinators.
     pub coordinators: u32,
     /// Open transactions of each.
-    pub active_per_coordinator_max: u32,
+    pub max_active_per_coordinator: u32,
     /// The longest timeout.
-    pub timeout_max: Duration,
+    pub max_timeout: Duration,
 }
 
 impl Default for TransactionSettings {
@@ -22,8 +22,8 @@ impl Default for TransactionSettings {
         Self {
             enabled: false,
             coordinators: 16,
-            active_per_coordinator_max: 0,
-            timeout_max: Duration::from_secs(3 * 3600),
+            max_active_per_coordinator: 10_000,
+            max_timeout: Duration::from_secs(3 * 3600),
         }
     }
 }
@@ -39,8 +39,8 @@ impl TransactionSettings {
         if !(1..=1024).contains(&self.coordinators) {
             faults.push("transactions.coordinators must be from 1 to 1024".to_owned());
         }
-        if self.timeout_max.is_zero() {
-            faults.push("transactions.timeout_max must not be 0".to_owned());
+        if self.max_timeout.is_zero() {
+            faults.push("transactions.max_timeout must not be 0".to_owned());
         }
         faults
     }
