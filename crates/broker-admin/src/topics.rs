@@ -7,6 +7,7 @@ use pharos_broker::manage::{DeleteTurn, TopicHandle};
 use pharos_broker::placement::Placed;
 use pharos_catalog::{Shadows, TopicError};
 use pharos_cluster::BrokerAddresses;
+use pharos_runtime::many;
 use pharos_types::{Position, TopicName};
 
 use crate::error::AdminError;
@@ -117,6 +118,38 @@ impl TopicAdmin {
         Ok(())
     }
 
+    /// Refuses a topic that has had messages in transactions: its shadows would not know which of them were aborted.
+    async fn check_no_transactions(&self, topic: &TopicName) -> Result<(), AdminError> {
+        let stored = match self.homes.catalog().partitioned().get(topic) {
+            Some(whole) => (0..whole.partitions)
+                .map(|index| topic.with_partition(index))
+                .collect(),
+            None => vec![topic.clone()],
+        };
+        let is_there = |name: &TopicName| self.homes.catalog().topic_exists(name);
+        let ask = |name: TopicName| {
+            self.homes
+                .at_home(name, |topic| async move { Ok(topic.had_transactions()) })
+        };
+        let mut had = false;
+        many(stored.into_iter().filter(is_there), ask, |asked| match asked {
+            // Another broker's: of a cluster, whose topics have none.
+            Err(AdminError::Elsewhere { .. }) => Ok::<_, AdminError>(()),
+            asked => {
+                had |= asked?;
+                Ok(())
+            }
+        })
+        .await?;
+        if had {
+            let text = format!(
+                "{topic} has had messages in transactions, and a shadow would show those that were aborted"
+            );
+            return Err(AdminError::Precondition(text));
+        }
+        Ok(())
+    }
+
     /// Whether a topic may be deleted, as far as its shadows go: they end with it.
     pub(crate) fn check_no_shadows(&self, topic: &TopicName, force: bool) -> Result<(), AdminError> {
         let is_source = !Shadows::of(self.homes.catalog()).topics_of(topic).is_empty();
@@ -129,12 +162,15 @@ impl TopicAdmin {
     /// Names the shadows of a topic, instead of those it had.
     ///
     /// # Errors
-    /// `Precondition`: one of them is none of its shadows, or the topic is a partition. `Internal`.
+    /// `Precondition`: one of them is none of its shadows, or the topic is a partition, or has had transactions. `Internal`.
     pub async fn set_shadow_topics(
         &self,
         topic: &TopicName,
         shadows: &[TopicName],
     ) -> Result<(), AdminError> {
+        if !shadows.is_empty() {
+            self.check_no_transactions(topic).await?;
+        }
         match Shadows::of(self.homes.catalog()).set(topic, shadows).await {
             Err(TopicError::NotAllowed(reason)) => Err(AdminError::Precondition(reason)),
             outcome => Ok(outcome?),

@@ -309,3 +309,26 @@ async fn topics_that_are_gone_or_terminated_end_their_transactions() {
     let node = Node::start(dir.path(), &ON);
     assert_eq!(all_of(&node.client().await, "closed").await, ["text"]);
 }
+
+/// A shadow reads the source's entries and knows nothing of its transactions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_had_transactions_is_given_no_shadow() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &ON);
+    let client = node.client().await;
+    let producer = client.producer("had", ProducerOptions::default()).await.unwrap();
+    let txn = begin(&client, 0, 60_000).await.unwrap();
+    add_topic(&client, txn, "had").await.unwrap();
+    send_in(&producer, txn, &["aborted"]).await;
+    end(&client, txn, TxnAction::Abort).await.unwrap();
+    client.producer("none", ProducerOptions::default()).await.unwrap();
+    for (source, status) in [("had", 412), ("none", 204)] {
+        let topic = "/admin/v2/persistent/public/default";
+        let shadow_of =
+            serde_json::json!({ "PULSAR.SHADOW_SOURCE": format!("persistent://public/default/{source}") });
+        node.send("PUT", &format!("{topic}/far-{source}"), &shadow_of, 204);
+        let named = serde_json::json!([format!("persistent://public/default/far-{source}")]);
+        let said = node.send("PUT", &format!("{topic}/{source}/shadowTopics"), &named, status);
+        assert_eq!(said.contains("transactions"), status == 412, "{said}");
+    }
+}

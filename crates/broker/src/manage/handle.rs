@@ -213,6 +213,12 @@ impl TopicHandle {
         TransactingTopic(&self.0).check_transactions()
     }
 
+    /// Whether it has taken messages in transactions.
+    #[must_use]
+    pub fn had_transactions(&self) -> bool {
+        TransactingTopic(&self.0).had_transactions()
+    }
+
     /// From now on it takes messages in transactions.
     ///
     /// # Errors

@@ -286,6 +286,11 @@ impl TransactingTopic<'_> {
         }
     }
 
+    /// Whether it has taken messages in transactions, or was to.
+    pub(crate) fn had_transactions(&self) -> bool {
+        self.0.cx.transactions.are_known()
+    }
+
     /// From now on it takes messages in transactions; durable when this returns.
     ///
     /// # Errors
