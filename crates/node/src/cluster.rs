@@ -65,10 +65,10 @@ impl Cluster {
         Ok(Arc::new(cluster))
     }
 
-    /// The same to look at, without asking whose metadata it is; nothing is changed.
+    /// The same to look at what Pulsar's own brokers left, which may still be at it; nothing is changed.
     ///
     /// # Errors
-    /// They cannot be reached.
+    /// They cannot be reached, or the metadata is not of Pulsar's layout.
     pub(crate) async fn look(settings: &ClusterSettings, address: &str) -> anyhow::Result<Self> {
         Self::connect(settings, address, false).await
     }
@@ -81,7 +81,7 @@ impl Cluster {
         };
         let metadata = connect(address).await?;
         match settings.metadata_layout {
-            _ if !is_to_serve => {}
+            _ if !is_to_serve => check_pulsars(&*metadata, address).await?,
             MetadataLayout::Pharos => take_over(&*metadata, address).await?,
             MetadataLayout::Pulsar => stand_in(&*metadata, address).await?,
         }
@@ -269,21 +269,7 @@ fn application(layout: MetadataLayout) -> Bytes {
 
 /// Makes sure that the metadata is of Pulsar's layout, and that none of its own brokers is at it: the two share no bundles.
 async fn stand_in(store: &dyn MetadataStore, address: &str) -> anyhow::Result<()> {
-    if store
-        .get(MARK)
-        .await
-        .context("cannot read the metadata")?
-        .is_some()
-    {
-        bail!("zk:{address} holds metadata of Pharos's own layout: start with metadata_layout = pharos");
-    }
-    let clusters = store.list(CLUSTERS_OF_PULSAR).await;
-    if clusters.context("cannot read the metadata")?.is_empty() {
-        bail!(
-            "zk:{address} holds no metadata of Pulsar: there is no cluster below {CLUSTERS_OF_PULSAR}. metadata_layout = pulsar goes on \
-             with what Pulsar's own brokers left; say where that is, metadata = zk:host:port/path"
-        );
-    }
+    check_pulsars(store, address).await?;
     let brokers = store.scan(REGISTERED).await.context("cannot read the metadata")?;
     let java = brokers.iter().find(|broker| !is_pharos(&broker.value));
     if let Some(java) = java {
@@ -291,6 +277,28 @@ async fn stand_in(store: &dyn MetadataStore, address: &str) -> anyhow::Result<()
             "the broker {} of Pulsar runs on zk:{address}: stop all of Pulsar's own brokers first. One that was killed is registered \
              until its session with ZooKeeper ends",
             java.key.trim_start_matches(REGISTERED)
+        );
+    }
+    Ok(())
+}
+
+/// Makes sure that the metadata is of Pulsar's layout.
+async fn check_pulsars(store: &dyn MetadataStore, address: &str) -> anyhow::Result<()> {
+    if store
+        .get(MARK)
+        .await
+        .context("cannot read the metadata")?
+        .is_some()
+    {
+        bail!(
+            "zk:{address} holds metadata of Pharos's own layout, and nothing of Pulsar's brokers: metadata_layout = pharos goes on with it"
+        );
+    }
+    let clusters = store.list(CLUSTERS_OF_PULSAR).await;
+    if clusters.context("cannot read the metadata")?.is_empty() {
+        bail!(
+            "zk:{address} holds no metadata of Pulsar: there is no cluster below {CLUSTERS_OF_PULSAR}. metadata_layout = pulsar goes on \
+             with what Pulsar's own brokers left; say where that is, metadata = zk:host:port/path"
         );
     }
     Ok(())
