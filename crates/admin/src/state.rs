@@ -11,6 +11,7 @@ use pharos_catalog::{BundleDivision, Catalog};
 use pharos_cluster::Listeners;
 use pharos_coordinators::Transactions;
 use pharos_identity::Authentication;
+use tokio::sync::Semaphore;
 
 use crate::owner_link::BrokerClient;
 use crate::request_rate::RequestRates;
@@ -85,6 +86,8 @@ pub struct Admin {
     pub(crate) catalog: Catalog,
     /// About itself.
     pub(crate) options: Arc<AdminOptions>,
+    /// Who writes a page of metrics: one request at a time.
+    pub(crate) metrics_turn: Arc<Semaphore>,
 }
 
 impl Admin {
@@ -102,6 +105,7 @@ impl Admin {
             bookies: resources.bookies,
             catalog: resources.catalog,
             options: Arc::new(options),
+            metrics_turn: Arc::new(Semaphore::new(1)),
         }
     }
 }

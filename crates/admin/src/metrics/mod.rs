@@ -9,16 +9,18 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
 use pharos_admin_api::TopicStats;
 use pharos_admin_api::routes::brokers as routes;
 use pharos_broker_admin::{MetricKind, MetricSample, MetricsSnapshot};
+use pharos_runtime::run_blocking;
 
 use crate::endpoint::{Endpoint, on};
-use crate::error::ApiResult;
+use crate::error::{ApiError, ApiResult};
 use crate::partitions::add_topic;
 use crate::state::Admin;
 
@@ -45,18 +47,47 @@ async fn monitoring(State(admin): State<Admin>) -> ApiResult<Json<Vec<BTreeMap<S
     Ok(Json(monitoring::of_namespaces(&snapshot)))
 }
 
-async fn show(State(admin): State<Admin>) -> ApiResult<impl IntoResponse> {
+async fn show(State(admin): State<Admin>, headers: HeaderMap) -> ApiResult<Response> {
+    // With very many topics a page is long and takes a while: one at a time, and beside what others ask.
+    let turn = admin.metrics_turn.clone().acquire_owned().await;
     let snapshot = admin.brokers.metrics().await?;
-    let text = render(
-        &admin.options.cluster_name,
-        admin.options.topic_metrics,
-        &snapshot,
-    );
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+    let is_compressed = takes_gzip(&headers);
+    let rendered = run_blocking(move || {
+        let page = match is_compressed {
+            true => Page::compressed(),
+            false => Page::default(),
+        };
+        let (cluster, single_topics) = (&admin.options.cluster_name, admin.options.topic_metrics);
+        let bytes = render(page, cluster, single_topics, &snapshot).into_bytes();
+        drop(turn);
+        bytes
+    });
+    let failed = || ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be written");
+    let bytes = rendered.await.and_then(Result::ok).ok_or_else(failed)?;
+    let content_type = (CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
+    let vary = (VARY, "accept-encoding");
+    Ok(match is_compressed {
+        true => ([content_type, vary, (CONTENT_ENCODING, "gzip")], bytes).into_response(),
+        false => ([content_type, vary], bytes).into_response(),
+    })
 }
 
-fn render(cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> String {
-    let mut page = Page::default();
+/// Whether the client takes an answer that is compressed, which it says by naming it, unless with a weight of zero.
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let named = headers.get_all(ACCEPT_ENCODING).iter();
+    named
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| {
+            let mut parts = coding.split(';').map(str::trim);
+            let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+            let weight = parts.find_map(|part| part.strip_prefix("q="));
+            is_gzip
+                && weight.is_none_or(|weight| weight.trim().parse::<f32>().is_ok_and(|weight| weight > 0.0))
+        })
+}
+
+fn render(mut page: Page, cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> Page {
     let namespaces = by_namespace(snapshot);
     if single_topics {
         let topics: Vec<topic::Row<'_>> = snapshot
@@ -93,7 +124,7 @@ fn render(cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> Str
         write_family(&mut page, cluster, family);
     }
     process::write(&mut page);
-    page.into_text()
+    page
 }
 
 /// Loaded topics per namespace, and the sum of their numbers, with what others had counted before they were unloaded. Lists of

@@ -3,7 +3,11 @@
 //! Always true: the samples of a family stand together below its head, as the format wants.
 
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use pharos_runtime::Histogram;
 
 /// Label names and values.
@@ -24,12 +28,25 @@ const TOPIC_BOUNDS_US: [u64; 7] = [500, 1_000, 5_000, 10_000, 50_000, 200_000, 1
 /// Upper bounds of what Pulsar has in milliseconds.
 const BOUNDS_MS: [u64; 10] = [1, 3, 5, 10, 20, 50, 100, 200, 500, 1_000];
 
+/// So much text is compressed at a time, so that a page of very many topics is never in memory as text.
+const PIECE_BYTES: usize = 64 << 10;
+
 #[derive(Default)]
 pub(super) struct Page {
+    /// What is not compressed yet; everything where nothing is.
     text: String,
+    gzip: Option<GzEncoder<Vec<u8>>>,
 }
 
 impl Page {
+    /// A page that is compressed as it is written. Little is gained by trying hard: labels are the same over and over.
+    pub(super) fn compressed() -> Self {
+        Self {
+            text: String::new(),
+            gzip: Some(GzEncoder::new(Vec::new(), Compression::fast())),
+        }
+    }
+
     /// The head of a family.
     pub(super) fn family(&mut self, name: &str, help: &str, kind: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
@@ -143,6 +160,7 @@ impl Page {
 
     /// `last`: one more label, which needs no escaping.
     fn labels(&mut self, labels: &[(&'static str, String)], last: Option<(&str, &str)>) {
+        self.compress(PIECE_BYTES);
         if labels.is_empty() && last.is_none() {
             return;
         }
@@ -171,7 +189,27 @@ impl Page {
         }
     }
 
-    pub(super) fn into_text(self) -> String {
-        self.text
+    /// Compresses the text when there is so much of it.
+    fn compress(&mut self, least: usize) {
+        if self.text.len() < least {
+            return;
+        }
+        if let Some(gzip) = &mut self.gzip {
+            // Into memory: it cannot fail here, and what could is found at the end.
+            let _ = gzip.write_all(self.text.as_bytes());
+            self.text.clear();
+        }
+    }
+
+    /// The whole page.
+    ///
+    /// # Errors
+    /// It could not be compressed.
+    pub(super) fn into_bytes(mut self) -> io::Result<Bytes> {
+        self.compress(0);
+        match self.gzip {
+            Some(gzip) => gzip.finish().map(Bytes::from),
+            None => Ok(Bytes::from(self.text)),
+        }
     }
 }

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, HashSet};
+use std::io::Read as _;
 
 use pharos_admin_api::{BroadcastSummary, SubscriptionStats, TopicStats};
 use pharos_broker::topic::EntrySizes;
@@ -61,6 +62,14 @@ fn snapshot() -> MetricsSnapshot {
     }
 }
 
+fn text(cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> String {
+    written(render(Page::default(), cluster, single_topics, snapshot))
+}
+
+fn written(page: Page) -> String {
+    String::from_utf8(page.into_bytes().unwrap().to_vec()).unwrap()
+}
+
 /// The format wants each family once, its samples right below its head.
 fn check_format(page: &str) {
     let mut seen = HashSet::new();
@@ -84,7 +93,7 @@ fn check_format(page: &str) {
 
 #[test]
 fn the_page_keeps_to_the_format_and_shows_topics() {
-    let page = render("c", true, &snapshot());
+    let page = text("c", true, &snapshot());
     check_format(&page);
     for line in [
         r#"pulsar_in_messages_total{cluster="c",namespace="public/default",topic="persistent://public/default/a"} 5"#,
@@ -128,7 +137,7 @@ fn the_page_keeps_to_the_format_and_shows_topics() {
 
 #[test]
 fn topics_can_be_left_out() {
-    let page = render("c", false, &snapshot());
+    let page = text("c", false, &snapshot());
     check_format(&page);
     assert!(!page.contains("topic=\""), "{page}");
     assert!(
@@ -177,7 +186,7 @@ fn durations_are_in_the_unit_that_the_family_says() {
     ] {
         write_family(&mut page, "c", &family(name, kind));
     }
-    let text = page.into_text();
+    let text = written(page);
     let labels = r#"{cluster="c",success="true""#;
     for line in [
         format!("s_sum{labels}}} 0.002"),
@@ -191,5 +200,54 @@ fn durations_are_in_the_unit_that_the_family_says() {
         "# TYPE sum summary".to_owned(),
     ] {
         assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+    }
+}
+
+#[test]
+fn a_compressed_page_says_the_same() {
+    let mut many = snapshot();
+    let one = many.topics[0].clone();
+    // More than is compressed at a time.
+    many.topics = (0..100)
+        .map(|number| TopicMetrics {
+            topic: format!("t-{number}").parse().unwrap(),
+            ..one.clone()
+        })
+        .collect();
+    let is_steady = |line: &&str| !line.starts_with("process_");
+    let plain = text("c", true, &many);
+    let packed = render(Page::compressed(), "c", true, &many).into_bytes().unwrap();
+    assert!(
+        packed.len() * 10 < plain.len(),
+        "{} of {}",
+        packed.len(),
+        plain.len()
+    );
+    let mut unpacked = String::new();
+    flate2::read::GzDecoder::new(&packed[..])
+        .read_to_string(&mut unpacked)
+        .unwrap();
+    assert!(
+        unpacked
+            .lines()
+            .filter(is_steady)
+            .eq(plain.lines().filter(is_steady))
+    );
+}
+
+#[test]
+fn only_who_asks_for_it_gets_a_compressed_page() {
+    for (said, takes) in [
+        (None, false),
+        (Some("gzip"), true),
+        (Some("deflate, GZIP;q=0.5"), true),
+        (Some("zstd,gzip;q=1.0"), true),
+        (Some("gzip;q=0"), false),
+        (Some("gzip; q=x"), false),
+        (Some("identity, x-gzipped"), false),
+        (Some("*"), false),
+    ] {
+        let headers = said.map(|said| (ACCEPT_ENCODING, said.parse().unwrap()));
+        assert_eq!(takes_gzip(&headers.into_iter().collect()), takes, "{said:?}");
     }
 }
