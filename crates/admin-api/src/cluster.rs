@@ -42,7 +42,7 @@ pub struct ClusterData {
     /// Which listener other clusters use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listener_name: Option<String>,
-    /// Members we only keep.
+    /// Other members: `brokerClientTrustCertsFilePath`, `brokerClientCertificateFilePath` and `brokerClientKeyFilePath` are acted on.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
 }

@@ -365,10 +365,25 @@ pub struct ReplicatorStats {
     pub replication_backlog: u64,
     /// Whether the remote end is reached.
     pub connected: bool,
-    /// How far behind, in seconds.
+    /// For how long the oldest message that was sent has no answer, in seconds.
     pub replication_delay_in_seconds: i64,
+    /// The producer of that cluster here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inbound_connection: Option<String>,
+    /// When it connected, ISO 8601 with offset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inbound_connected_since: Option<String>,
+    /// The broker over there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outbound_connection: Option<String>,
+    /// When it was connected to, ISO 8601 with offset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outbound_connected_since: Option<String>,
     /// Messages expired.
     pub msg_expired_count: u64,
+    /// Why nothing is sent now. Not in Pulsar.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pharos_fault: Option<String>,
 }
 
 /// Topic compaction, for metrics.

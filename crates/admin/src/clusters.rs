@@ -1,4 +1,4 @@
-//! Clusters: names and addresses. There is no replication between clusters yet, so these are facts only.
+//! Clusters: names and addresses, by which topics are replicated.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 
 use pharos_admin_api::ClusterData;
 use pharos_admin_api::routes::clusters as routes;
+use pharos_replication::check_cluster_data;
 
 use crate::body::{OptionalJson, RequiredJson};
 use crate::endpoint::{Endpoint, on};
@@ -37,10 +38,12 @@ async fn create(
     params: PathParams,
     OptionalJson(data): OptionalJson<ClusterData>,
 ) -> ApiResult<StatusCode> {
+    let data = data.unwrap_or_default();
+    check(&data)?;
     admin
         .catalog
         .clusters()
-        .create(params.get("cluster"), data.unwrap_or_default())
+        .create(params.get("cluster"), data)
         .await?;
     Ok(StatusCode::OK)
 }
@@ -50,6 +53,7 @@ async fn update(
     params: PathParams,
     RequiredJson(data): RequiredJson<ClusterData>,
 ) -> ApiResult<StatusCode> {
+    check(&data)?;
     admin
         .catalog
         .clusters()
@@ -67,6 +71,11 @@ async fn peers(State(admin): State<Admin>, params: PathParams) -> ApiResult<Json
     Ok(Json(
         find(&admin, &params)?.peer_cluster_names.unwrap_or_default(),
     ))
+}
+
+/// Refuses what nothing would act on.
+fn check(data: &ClusterData) -> ApiResult<()> {
+    check_cluster_data(data).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
 fn find(admin: &Admin, params: &PathParams) -> ApiResult<ClusterData> {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use futures_util::FutureExt as _;
-use pharos_admin_api::{CompactionStats, ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
+use pharos_admin_api::{
+    CompactionStats, ConsumerStats, PublisherStats, ReplicatorStats, SubscriptionStats, TopicStats,
+};
 use pharos_broker_admin::AdminError;
 use pharos_runtime::many;
 use pharos_types::TopicName;
@@ -150,11 +152,37 @@ pub(crate) fn add_topic(total: &mut TopicStats, part: &TopicStats) {
     total.msg_drop_rate = sum_of(total.msg_drop_rate, part.msg_drop_rate);
     total.publisher_count += part.publisher_count;
     add_publishers(&mut total.publishers, &part.publishers);
+    for (cluster, stats) in &part.replication {
+        match total.replication.get_mut(cluster) {
+            Some(sum) => add_replicator(sum, stats),
+            None => drop(total.replication.insert(cluster.clone(), stats.clone())),
+        }
+    }
     for (name, stats) in &part.subscriptions {
         match total.subscriptions.get_mut(name) {
             Some(sum) => add_subscription(sum, stats),
             None => drop(total.subscriptions.insert(name.clone(), stats.clone())),
         }
+    }
+}
+
+fn add_replicator(total: &mut ReplicatorStats, part: &ReplicatorStats) {
+    total.msg_rate_in += part.msg_rate_in;
+    total.msg_throughput_in += part.msg_throughput_in;
+    total.msg_in_count += part.msg_in_count;
+    total.bytes_in_count += part.bytes_in_count;
+    total.msg_rate_out += part.msg_rate_out;
+    total.msg_throughput_out += part.msg_throughput_out;
+    total.msg_out_count += part.msg_out_count;
+    total.bytes_out_count += part.bytes_out_count;
+    total.msg_rate_expired += part.msg_rate_expired;
+    total.msg_expired_count += part.msg_expired_count;
+    total.replication_backlog += part.replication_backlog;
+    total.connected &= part.connected;
+    let delay = &mut total.replication_delay_in_seconds;
+    *delay = (*delay).max(part.replication_delay_in_seconds);
+    if total.pharos_fault.is_none() {
+        total.pharos_fault.clone_from(&part.pharos_fault);
     }
 }
 

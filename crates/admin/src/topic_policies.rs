@@ -152,7 +152,7 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A topic can say that it is on this cluster, where it is anyway, and on no other.
+/// A topic is on this cluster, and on others that its namespace might name.
 fn check_replication(admin: &Admin, topic: &TopicName, value: &Value) -> ApiResult<()> {
     let clusters = Vec::<String>::deserialize(value).unwrap_or_default();
     if !clusters.contains(&admin.options.cluster_name) {

@@ -1,16 +1,18 @@
 //! A topic's stats under Pulsar's keys, put together from what its home and its stream consumers know.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pharos_admin_api::{
-    CompactionMeters, CompactionStats, ConsumerStats, PublisherStats, SubscriptionStats, TopicStats,
+    CompactionMeters, CompactionStats, ConsumerStats, PublisherStats, ReplicatorStats, SubscriptionStats,
+    TopicStats,
 };
-use pharos_broker::feed::Activity;
+use pharos_broker::feed::{Activity, Sent};
 use pharos_broker::ids::ConsumerKey;
 use pharos_broker::topic::{
     AccessMode, ConsumerFigures, LogFigures, ProducerFigures, Rates, SubscriptionFigures, SubscriptionType,
     TopicFigures,
 };
+use pharos_replication::cluster_of_producer;
 use pharos_runtime::clock;
 use pharos_runtime::iso_time;
 use pharos_types::Domain;
@@ -91,6 +93,7 @@ impl Assembly<'_> {
             compaction: compaction(log),
             publisher_count: topic.producer_count as u64,
             publishers: self.publishers(),
+            replication: self.replication(),
             ..TopicStats::default()
         };
         if topic.name.is_system() {
@@ -326,6 +329,57 @@ impl Assembly<'_> {
                 .map_or(0, |stream| stream.flow_at_ms)
                 .max(consumer.flow_at_ms),
         )
+    }
+
+    /// By cluster: what goes there, and what comes from there.
+    fn replication(&self) -> BTreeMap<String, ReplicatorStats> {
+        let mut all: BTreeMap<String, ReplicatorStats> = BTreeMap::new();
+        let since_ms = self.topic.log.created_ms;
+        for out in &self.topic.replication {
+            let meter = |what| Meter::Replicator(self.topic.id, out.remote.clone(), what);
+            let sent = Sent {
+                messages: out.counts.messages,
+                bytes: out.counts.bytes,
+            };
+            let rates = self.meters.rates(meter(Counted::Sent), since_ms, sent);
+            let connected = out.connected.as_ref();
+            all.insert(
+                out.remote.clone(),
+                ReplicatorStats {
+                    msg_rate_out: rates.messages,
+                    msg_throughput_out: rates.bytes,
+                    msg_out_count: sent.messages,
+                    bytes_out_count: sent.bytes,
+                    msg_rate_expired: self.meters.rate(
+                        || meter(Counted::Expired),
+                        since_ms,
+                        out.counts.expired,
+                    ),
+                    msg_expired_count: out.counts.expired,
+                    replication_backlog: out.place.count_to(self.topic.log.end),
+                    connected: connected.is_some(),
+                    replication_delay_in_seconds: signed(out.delay_s),
+                    outbound_connection: connected.map(|(address, _)| address.clone()),
+                    outbound_connected_since: connected.map(|(_, since_ms)| iso_time(*since_ms)),
+                    pharos_fault: out.fault.clone(),
+                    ..ReplicatorStats::default()
+                },
+            );
+        }
+        for producer in &self.topic.inbound {
+            let Some(remote) = cluster_of_producer(&producer.name) else {
+                continue;
+            };
+            let shown = self.publisher(producer, true);
+            let stats = all.entry(remote.to_owned()).or_default();
+            stats.msg_rate_in += shown.msg_rate_in;
+            stats.msg_throughput_in += shown.msg_throughput_in;
+            stats.msg_in_count += producer.published.messages;
+            stats.bytes_in_count += producer.published.bytes;
+            stats.inbound_connection = shown.address;
+            stats.inbound_connected_since = shown.connected_since;
+        }
+        all
     }
 
     fn publishers(&self) -> Vec<PublisherStats> {

@@ -143,9 +143,11 @@ impl From<NamespaceError> for AdminError {
             NamespaceError::ClusterNotAllowed { .. } | NamespaceError::UnknownCluster(_) => {
                 Self::Forbidden(reason)
             }
-            NamespaceError::NoCluster | NamespaceError::NoBundle(_) | NamespaceError::BadBorders(_) => {
-                Self::Precondition(reason)
-            }
+            NamespaceError::NoCluster
+            | NamespaceError::NotHere(_)
+            | NamespaceError::NoAddress(_)
+            | NamespaceError::NoBundle(_)
+            | NamespaceError::BadBorders(_) => Self::Precondition(reason),
             NamespaceError::Replication(_) => Self::NotImplemented(reason),
             NamespaceError::InvalidBundles => Self::Invalid(reason),
             NamespaceError::Reserved(_) => Self::NotAllowed(reason),

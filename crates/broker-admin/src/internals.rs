@@ -13,7 +13,8 @@ use crate::broadcast::lowest;
 use crate::error::AdminError;
 use crate::gather::Live;
 use crate::homes::{Homes, check_stored};
-use pharos_broker::topic::{LogFigures, SubscriptionFigures, TopicFigures, Wanted};
+use pharos_broker::topic::{LogFigures, ReplicatorFigures, SubscriptionFigures, TopicFigures, Wanted};
+use pharos_replication::cursor_name;
 use pharos_runtime::iso_time;
 
 /// What is stored of a log.
@@ -56,6 +57,10 @@ pub(crate) async fn stats(
         let cursor = cursor_stats(&figures, subscription, &live);
         stats.waiting_cursors_count += u32::from(cursor.waiting_read_op);
         stats.cursors.insert(subscription.name.clone(), cursor);
+    }
+    for replicator in &figures.replication {
+        let (name, cursor) = replicator_cursor(&figures.log, replicator);
+        stats.cursors.insert(name, cursor);
     }
     if let Some((ledger, horizon, entries, bytes)) = figures.log.compacted {
         stats.compacted_ledger = LedgerInfo {
@@ -227,6 +232,26 @@ fn cursor_stats(topic: &TopicFigures, subscription: &SubscriptionFigures, live: 
         total_non_contiguous_deleted_messages_range: u32::try_from(ranges.len()).unwrap_or(u32::MAX),
         ..CursorStats::default()
     }
+}
+
+/// The cursor of a replicator, which has no holes.
+fn replicator_cursor(log: &LogFigures, replicator: &ReplicatorFigures) -> (String, CursorStats) {
+    let position = mark_delete_text(log, replicator.place);
+    let cursor = CursorStats {
+        mark_delete_position: position.clone(),
+        read_position: log
+            .table
+            .position_of(replicator.place)
+            .map_or(position, |position| position.to_string()),
+        waiting_read_op: replicator.place >= log.end,
+        cursor_ledger: -1,
+        cursor_ledger_last_entry: -1,
+        individually_deleted_messages: ranges_text(log, &[]),
+        state: "Open".to_owned(),
+        active: replicator.connected.is_some(),
+        ..CursorStats::default()
+    };
+    (cursor_name(&replicator.remote), cursor)
 }
 
 /// `[(3:1..3:5],(3:7..3:8]]`: each range without its first position and with its last.

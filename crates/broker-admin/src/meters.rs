@@ -31,9 +31,11 @@ pub(crate) enum Meter {
     Consumer(u64, Counted),
     /// What a producer published.
     Producer(u64),
+    /// Of a replicator to a cluster.
+    Replicator(TopicId, String, Counted),
 }
 
-/// What of a subscription or a consumer is counted.
+/// What of a subscription, a consumer or a replicator is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Counted {
     Sent,

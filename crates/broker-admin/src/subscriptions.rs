@@ -147,12 +147,15 @@ impl SubscriptionAdmin {
         skipped.await
     }
 
-    /// Acknowledges the whole backlog.
+    /// Acknowledges the whole backlog; of a replicator, by the name of its cursor, it is not sent.
     ///
     /// # Errors
     /// See the [type](Self).
     pub async fn skip_all(&self, topic: TopicName, subscription: SubscriptionName) -> Result<(), AdminError> {
         let skipped = self.homes.at_home(topic, move |topic| async move {
+            if let Some(skipped) = topic.skip_replication(&subscription, None).await {
+                return Ok(skipped.map(drop)?);
+            }
             Ok(topic.skip_all(&subscription).await?)
         });
         skipped.await
@@ -171,6 +174,9 @@ impl SubscriptionAdmin {
         let before_ms = clock::wall_ms().saturating_sub(seconds.saturating_mul(1000));
         let expired = self.homes.at_home(topic, move |topic| async move {
             let to = topic.find_by_time(before_ms).await?;
+            if let Some(expired) = topic.skip_replication(&subscription, Some(to)).await {
+                return Ok(expired.map(drop)?);
+            }
             Ok(topic.expire_to(&subscription, to).await?)
         });
         expired.await
@@ -193,6 +199,9 @@ impl SubscriptionAdmin {
                 // That entry is expired as well.
                 Place::At { position, .. } => topic.after(position).min(topic.end()),
             };
+            if let Some(expired) = topic.skip_replication(&subscription, Some(to)).await {
+                return Ok(expired.map(drop)?);
+            }
             Ok(topic.expire_to(&subscription, to).await?)
         });
         expired.await

@@ -73,6 +73,8 @@ pub struct Options {
     pub offload: OffloadLimits,
     /// What deduplication keeps, and how often it is stored.
     pub deduplication: pharos_dedup::SequenceLimits,
+    /// What goes to other clusters, and where it begins.
+    pub replication: pharos_replication::ReplicationLimits,
     /// When a topic's ledger is full.
     pub managed_ledger: pharos_managed_ledger::Options,
 }
@@ -129,6 +131,7 @@ impl Default for Options {
             transaction_coordinators: 0,
             offload: OffloadLimits::default(),
             deduplication: pharos_dedup::SequenceLimits::default(),
+            replication: pharos_replication::ReplicationLimits::default(),
             managed_ledger: pharos_managed_ledger::Options::default(),
         }
     }

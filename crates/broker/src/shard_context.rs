@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use pharos_replication::RemoteLinks;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::Gone;
@@ -23,15 +24,20 @@ pub(crate) struct ShardContext {
     pub(crate) tally: Tally,
     /// The way to other shards, and to this one.
     pub(crate) mesh: Mesh,
+    /// The way to other clusters.
+    pub(crate) remote: RemoteLinks,
     next_number: Cell<u64>,
 }
 
 impl ShardContext {
     /// On the thread of shard `id`. `inboxes`: one per shard, in order.
     pub(crate) fn new(id: ShardId, shared: Arc<Shared>, inboxes: &[mpsc::Sender<Vec<Message>>]) -> Self {
+        let options = &shared.options;
+        let remote = RemoteLinks::new(&options.cluster_name, options.replication.clone());
         Self {
             id,
             shared,
+            remote,
             tally: Tally::default(),
             mesh: Mesh::start(id, inboxes),
             next_number: Cell::new(1),

@@ -1,10 +1,11 @@
-//! Clusters: names and addresses, as much as the admin tools ask for.
+//! Clusters: names, and where those are that messages go to.
 
 use pharos_admin_api::ClusterData;
 use pharos_types::NamespaceName;
+use serde::Deserialize as _;
 
 use super::store::{Created, StoreError};
-use super::{Catalog, keys};
+use super::{Catalog, GLOBAL, PolicyEvent, TopicPolicies, keys};
 
 /// Why something with a cluster was not done.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -94,13 +95,15 @@ impl Clusters<'_> {
             .write()
             .clusters
             .insert(name.to_owned(), record);
+        // Topics that are replicated there go by it.
+        self.catalog.inner.known.tell_policies(PolicyEvent::Broker);
         Ok(())
     }
 
     /// Forgets a cluster.
     ///
     /// # Errors
-    /// `NotFound`; `NotEmpty` while a namespace is replicated to it or it has isolation policies; `Store`.
+    /// `NotFound`; `NotEmpty` while a namespace or topic is replicated to it or it has isolation policies; `Store`.
     pub async fn delete(self, name: &str) -> Result<(), ClusterError> {
         let key = keys::cluster(name);
         let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
@@ -110,8 +113,19 @@ impl Clusters<'_> {
                 return Err(ClusterError::NotFound);
             }
             let uses = |clusters: &[String]| clusters.iter().any(|cluster| cluster == name);
+            let names_it = |policies: &TopicPolicies| {
+                let named = ["replication".to_owned(), format!("{GLOBAL}replication")];
+                let named = named.iter().filter_map(|policy| policies.0.get(policy));
+                named
+                    .flat_map(Vec::<String>::deserialize)
+                    .any(|named| uses(&named))
+            };
             let mut namespaces = state.namespaces.values();
-            if namespaces.any(|namespace| uses(&namespace.policies.value.replication_clusters())) {
+            if namespaces.any(|namespace| {
+                let mut topics = namespace.topic_policies.values();
+                uses(&namespace.policies.value.replication_clusters())
+                    || topics.any(|record| names_it(&record.value))
+            }) {
                 return Err(ClusterError::NotEmpty);
             }
             if state

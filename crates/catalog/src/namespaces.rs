@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::carriers::carrier_bundle;
 use super::known::{Facts, KnownFacts, Namespace, PolicyEvent};
 use super::store::{Created, StoreError};
-use super::{Catalog, CatalogOptions, Policies, keys};
+use super::{Catalog, CatalogOptions, Policies, RuntimeSettings, keys};
 
 /// The most bundles a namespace may be made with: their borders are stored as text and must fit one value.
 pub const BUNDLES_MAX: u32 = 65_536;
@@ -40,9 +40,17 @@ pub enum NamespaceError {
     /// It names no cluster to be on.
     #[error("ClusterIds should not be null or empty")]
     NoCluster,
-    /// It names a cluster other than this one; nothing copies messages there.
-    #[error("replication to other clusters ({0}) is not available in this release")]
+    /// It names a cluster other than this one, and this broker copies no messages there.
+    #[error("replication to other clusters ({0}) is not available with engine = bookkeeper in this release")]
     Replication(String),
+    /// It names others, and not this one.
+    #[error("the clusters must contain this one ({0}): what is published here is stored here")]
+    NotHere(String),
+    /// Nothing says where a cluster is that it names.
+    #[error(
+        "cluster {0} has neither brokerServiceUrl nor brokerServiceUrlTls: messages cannot be sent there"
+    )]
+    NoAddress(String),
     /// It still has topics.
     #[error("Cannot delete non empty namespace")]
     NotEmpty,
@@ -128,7 +136,7 @@ impl Catalog {
     /// filled in.
     ///
     /// # Errors
-    /// `TenantNotFound`, `ClusterNotAllowed`, `Replication`, `AlreadyExists`, `InvalidBundles`, `Store`.
+    /// `TenantNotFound`, `ClusterNotAllowed`, `Replication`, `NotHere`, `NoAddress`, `AlreadyExists`, `InvalidBundles`, `Store`.
     pub async fn create_namespace(
         &self,
         name: &NamespaceName,
@@ -147,12 +155,8 @@ impl Catalog {
             }
         }
         let policies = complete(policies, &self.inner.options)?;
-        check_replication(
-            &self.inner.known.read(),
-            &self.inner.options.cluster_name,
-            name,
-            &policies,
-        )?;
+        let own = self.own_cluster();
+        check_replication(&self.inner.known.read(), own, name, &policies)?;
         let (record, outcome) = match self.inner.facts.create(&key, policies).await? {
             Created::New(record) => (record, Ok(())),
             Created::Found(record) => (record, Err(NamespaceError::AlreadyExists)),
@@ -166,7 +170,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotFound`, `Reserved`, `Store`; for `replication_clusters` also `NoCluster`, `UnknownCluster`, `ClusterNotAllowed`,
-    /// `Replication`.
+    /// `Replication`, `NotHere`, `NoAddress`.
     pub async fn set_policy(
         &self,
         name: &NamespaceName,
@@ -206,6 +210,7 @@ impl Catalog {
             namespace.policies.clone()
         };
         let missing = || NamespaceError::NotFound;
+        let own = self.own_cluster();
         let record = self
             .inner
             .facts
@@ -218,7 +223,7 @@ impl Catalog {
                 if wanted != clusters {
                     let facts = self.inner.known.read();
                     check_known(&facts, &wanted)?;
-                    check_replication(&facts, &self.inner.options.cluster_name, name, &policies)?;
+                    check_replication(&facts, own, name, &policies)?;
                 }
                 Ok(policies)
             })
@@ -291,7 +296,7 @@ impl Catalog {
     /// Whether a topic of this namespace may name these clusters as those it is on.
     ///
     /// # Errors
-    /// `TenantNotFound`, `UnknownCluster`, `ClusterNotAllowed`, `Replication`.
+    /// `TenantNotFound`, `UnknownCluster`, `ClusterNotAllowed`, `Replication`, `NotHere`, `NoAddress`.
     pub fn check_topic_clusters(
         &self,
         name: &NamespaceName,
@@ -299,10 +304,28 @@ impl Catalog {
     ) -> Result<(), NamespaceError> {
         let mut policies = Policies::default();
         policies.set("replication_clusters", json!(clusters));
+        let own = self.own_cluster();
         let facts = self.inner.known.read();
         check_known(&facts, clusters)?;
-        check_replication(&facts, &self.inner.options.cluster_name, name, &policies)
+        check_replication(&facts, own, name, &policies)
     }
+
+    fn own_cluster(&self) -> OwnCluster<'_> {
+        let policies = RuntimeSettings::of(self).policies();
+        OwnCluster {
+            name: &self.inner.options.cluster_name,
+            // Cursors of replicators are of the embedded engine.
+            replicates: policies.persistence.replication.is_none(),
+        }
+    }
+}
+
+/// This cluster.
+#[derive(Clone, Copy)]
+struct OwnCluster<'a> {
+    name: &'a str,
+    /// It sends messages to others.
+    replicates: bool,
 }
 
 /// Fills in what every namespace has. A request may say how many bundles and leave the borders to us.
@@ -323,10 +346,10 @@ fn complete(mut policies: Policies, options: &CatalogOptions) -> Result<Policies
     Ok(policies)
 }
 
-/// Whether a namespace may be on the clusters that its policies name; `own`: this one.
+/// Whether a namespace may be on the clusters that its policies name.
 fn check_replication(
     facts: &Facts,
-    own: &str,
+    own: OwnCluster<'_>,
     name: &NamespaceName,
     policies: &Policies,
 ) -> Result<(), NamespaceError> {
@@ -342,10 +365,26 @@ fn check_replication(
             });
         }
     }
-    match clusters.into_iter().find(|cluster| cluster != own) {
-        Some(other) => Err(NamespaceError::Replication(other)),
-        None => Ok(()),
+    let is_own = |cluster: &&String| **cluster == own.name;
+    let Some(other) = clusters.iter().find(|cluster| !is_own(cluster)) else {
+        return Ok(());
+    };
+    if !own.replicates {
+        return Err(NamespaceError::Replication(other.clone()));
     }
+    if !clusters.iter().any(|cluster| is_own(&cluster)) {
+        return Err(NamespaceError::NotHere(own.name.to_owned()));
+    }
+    let has_address = |cluster: &String| {
+        let data = facts.clusters.get(cluster).map(|record| &record.value);
+        let urls = data.map(|data| [&data.broker_service_url, &data.broker_service_url_tls]);
+        let mut urls = urls.into_iter().flatten().flatten();
+        urls.any(|url| !url.trim().is_empty())
+    };
+    let unknown = clusters
+        .iter()
+        .find(|cluster| !is_own(cluster) && !has_address(cluster));
+    unknown.map_or(Ok(()), |cluster| Err(NamespaceError::NoAddress(cluster.clone())))
 }
 
 /// Whether a namespace may be moved to these clusters as far as their names go.

@@ -1,8 +1,9 @@
 //! `pharos brokers …`, `pharos clusters …` and `pharos bookies …`: what a cluster consists of.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use pharos_admin_api::paths;
 use pharos_admin_api::{
     BookieInfo, BookiesClusterInfo, BrokerInfo, ClusterData, InternalConfigurationData,
@@ -65,8 +66,70 @@ pub(crate) enum ClustersCommand {
         /// Its name
         cluster: String,
     },
+    /// Make another cluster known, so that namespaces and topics can be replicated to it
+    Create {
+        /// Its name: what it calls itself
+        cluster: String,
+        #[command(flatten)]
+        data: ClusterArgs,
+    },
+    /// Replace all that is known about a cluster
+    Update {
+        /// Its name
+        cluster: String,
+        #[command(flatten)]
+        data: ClusterArgs,
+    },
+    /// Forget a cluster to which nothing is replicated
+    Delete {
+        /// Its name
+        cluster: String,
+    },
     #[command(flatten)]
     Isolation(isolation::IsolationCommand),
+}
+
+/// What is known about a cluster.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ClusterArgs {
+    /// Its brokers, as pulsar://host:port; several with commas between
+    #[arg(long, value_name = "URL")]
+    broker_url: Option<String>,
+    /// Its brokers over TLS, as pulsar+ssl://host:port; with it TLS is spoken
+    #[arg(long, value_name = "URL")]
+    broker_url_tls: Option<String>,
+    /// Its admin API, for tools
+    #[arg(long, value_name = "URL")]
+    admin_url: Option<String>,
+    /// Certificates in PEM that vouch for its brokers, on the machine of this cluster's broker
+    #[arg(long, value_name = "PATH", requires = "broker_url_tls")]
+    trust_certs: Option<PathBuf>,
+    /// How this cluster authenticates to it: AuthenticationToken, AuthenticationBasic or AuthenticationTls
+    #[arg(long, value_name = "PLUGIN")]
+    remote_auth_plugin: Option<String>,
+    /// With what; a token as file:///PATH, on the machine of this cluster's broker
+    #[arg(long, value_name = "PARAMETERS", requires = "remote_auth_plugin")]
+    remote_auth_params: Option<String>,
+}
+
+impl ClusterArgs {
+    fn data(self) -> ClusterData {
+        let mut data = ClusterData {
+            service_url: self.admin_url,
+            broker_service_url: self.broker_url,
+            broker_client_tls_enabled: self.broker_url_tls.is_some(),
+            broker_service_url_tls: self.broker_url_tls,
+            authentication_plugin: self.remote_auth_plugin,
+            authentication_parameters: self.remote_auth_params,
+            ..ClusterData::default()
+        };
+        if let Some(path) = self.trust_certs {
+            let path = path.display().to_string().into();
+            data.other
+                .insert("brokerClientTrustCertsFilePath".to_owned(), path);
+        }
+        data
+    }
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -188,15 +251,27 @@ pub(crate) fn brokers(client: &AdminClient, command: BrokersCommand) -> Result<S
 }
 
 pub(crate) fn clusters(client: &AdminClient, command: ClustersCommand) -> Result<String, CliError> {
+    let path = |cluster: &str| format!("/admin/v2/clusters/{}", paths::encode_part(cluster));
     match command {
         ClustersCommand::List => {
             let clusters: Vec<String> = client.get("/admin/v2/clusters")?;
             output::list(client, &clusters)
         }
         ClustersCommand::Show { cluster } => {
-            let data: ClusterData =
-                client.get(&format!("/admin/v2/clusters/{}", paths::encode_part(&cluster)))?;
+            let data: ClusterData = client.get(&path(&cluster))?;
             output::json(&data)
+        }
+        ClustersCommand::Create { cluster, data } => {
+            client.put(&path(&cluster), &data.data())?;
+            Ok(String::new())
+        }
+        ClustersCommand::Update { cluster, data } => {
+            client.post(&path(&cluster), &data.data())?;
+            Ok(String::new())
+        }
+        ClustersCommand::Delete { cluster } => {
+            client.delete(&path(&cluster))?;
+            Ok(String::new())
         }
         ClustersCommand::Isolation(command) => isolation::run(client, command),
     }

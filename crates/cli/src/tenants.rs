@@ -22,6 +22,17 @@ pub(crate) enum TenantsCommand {
         #[arg(long = "admin-role", value_name = "ROLE")]
         admin_roles: Vec<String>,
     },
+    /// Replace the clusters and the administrators of a tenant
+    Update {
+        /// Its name
+        tenant: String,
+        /// A cluster its namespaces may live on; may be given several times
+        #[arg(long = "cluster", value_name = "CLUSTER", required = true)]
+        clusters: Vec<String>,
+        /// A role that may administer it; may be given several times
+        #[arg(long = "admin-role", value_name = "ROLE")]
+        admin_roles: Vec<String>,
+    },
     /// Delete a tenant that has no namespaces
     Delete {
         /// Its name
@@ -58,6 +69,18 @@ pub(crate) fn run(client: &AdminClient, command: TenantsCommand) -> Result<Strin
                     allowed_clusters,
                 },
             )?;
+            Ok(String::new())
+        }
+        TenantsCommand::Update {
+            tenant,
+            clusters: allowed_clusters,
+            admin_roles,
+        } => {
+            let info = TenantInfo {
+                admin_roles,
+                allowed_clusters,
+            };
+            client.post(&path(&tenant), &info)?;
             Ok(String::new())
         }
         TenantsCommand::Delete { tenant } => {

@@ -25,6 +25,8 @@ pub struct Connection {
 struct Inner {
     queue: mpsc::Sender<Bytes>,
     routes: Arc<Routes>,
+    /// Where it goes.
+    address: String,
     /// What the broker said of itself.
     connected: CommandConnected,
     operation_timeout: Duration,
@@ -65,11 +67,16 @@ impl Connection {
             Ok(outcome) => outcome?,
             Err(_) => return Err(ClientError::TimedOut { what: "CONNECT" }),
         };
-        Ok(Self::start(raw, connected, &options))
+        Ok(Self::start(address, raw, connected, &options))
     }
 
     /// Puts a connection that has shaken hands into the care of two tasks.
-    fn start(raw: RawConnection, connected: CommandConnected, options: &ConnectOptions) -> Self {
+    fn start(
+        address: &str,
+        raw: RawConnection,
+        connected: CommandConnected,
+        options: &ConnectOptions,
+    ) -> Self {
         let (read_half, write_half, received) = raw.into_parts();
         let (queue, queued) = mpsc::channel(options.write_queue.max(1));
         let routes = Arc::new(Routes::default());
@@ -88,6 +95,7 @@ impl Connection {
             inner: Arc::new(Inner {
                 queue,
                 routes,
+                address: address.to_owned(),
                 connected,
                 operation_timeout: options.operation_timeout,
                 next_id: AtomicU64::new(0),
@@ -100,6 +108,12 @@ impl Connection {
     #[must_use]
     pub fn connected(&self) -> &CommandConnected {
         &self.inner.connected
+    }
+
+    /// Where it goes, as it was told.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.inner.address
     }
 
     /// Why the connection has ended; `None` while it lives.
@@ -195,6 +209,21 @@ impl Connection {
     /// Sends a command if there is room for it now; for destructors, which cannot wait.
     pub(crate) fn send_if_room(&self, command: &Command) {
         let _ = self.inner.queue.try_send(encode::encode_command(command));
+    }
+
+    /// Whether the broker takes an entry of so many bytes.
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub(crate) fn check_size(&self, bytes: usize) -> Result<(), ClientError> {
+        let limit = self.inner.connected.max_message_size;
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+        // The broker leaves room for metadata beyond the limit; what is over even that is refused here, because the
+        // broker would close the connection.
+        match limit.map(pharos_wire::frame::frame_bytes_max) {
+            Some(bytes_max) if bytes > bytes_max => Err(ClientError::TooLarge { bytes, bytes_max }),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn routes(&self) -> Result<std::sync::MutexGuard<'_, driver::Table>, ClientError> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pharos_wire::command::Command;
 use pharos_wire::frame::Frame;
+use pharos_wire::proto::{CommandSendError, CommandSendReceipt};
 use pharos_wire::{NO_REQUEST_ID, encode, request};
 use tokio::io::{AsyncWriteExt as _, BufWriter};
 use tokio::sync::{mpsc, oneshot};
@@ -18,6 +19,7 @@ use crate::event::{AssignedBroker, ConsumerEvent};
 use crate::producer::Receipts;
 use crate::raw::Received;
 use crate::refresh::Refresh;
+use crate::relay::RelayAnswer;
 use crate::stream::{Incoming, Outgoing};
 
 /// Bytes collected before a write, so that a burst of small frames is one.
@@ -34,9 +36,43 @@ pub(crate) struct Table {
     /// Why the connection ended; nothing is added any more.
     ended: Option<ClientError>,
     pub(crate) requests: HashMap<u64, oneshot::Sender<Command>>,
-    pub(crate) producers: HashMap<u64, Arc<Receipts>>,
+    pub(crate) producers: HashMap<u64, ProducerRoute>,
     pub(crate) consumers: HashMap<u64, mpsc::Sender<ConsumerEvent>>,
     pub(crate) watchers: HashMap<u64, mpsc::Sender<Command>>,
+}
+
+/// Who hears of a producer's sends.
+#[derive(Clone, Debug)]
+pub(crate) enum ProducerRoute {
+    /// Its sends by their numbers.
+    Receipts(Arc<Receipts>),
+    /// Its owner, in order. The queue has room for all that it may have on its way; dropped, it says that the producer is gone.
+    Relay(mpsc::Sender<RelayAnswer>),
+}
+
+impl ProducerRoute {
+    fn on_receipt(&self, receipt: CommandSendReceipt) {
+        match self {
+            Self::Receipts(receipts) => receipts.on_receipt(&receipt),
+            // An answer too many has no room: nothing waits for it.
+            Self::Relay(owner) => _ = owner.try_send(RelayAnswer::Stored(receipt)),
+        }
+    }
+
+    fn on_error(&self, error: CommandSendError) {
+        match self {
+            Self::Receipts(receipts) => receipts.on_error(&error),
+            Self::Relay(owner) => _ = owner.try_send(RelayAnswer::Refused(error)),
+        }
+    }
+
+    fn end(&self, reason: &ClientError) {
+        match self {
+            Self::Receipts(receipts) => receipts.end(reason),
+            // It is dropped by who took it off the table.
+            Self::Relay(_) => {}
+        }
+    }
 }
 
 impl Routes {
@@ -171,16 +207,16 @@ async fn on_frame(
         Command::Ping(_) => try_write(queue, &request::pong()),
         Command::AuthChallenge(_) => refresh.begin(),
         Command::SendReceipt(receipt) => {
-            let producer = routes.lock().producers.get(&receipt.producer_id).map(Arc::clone);
-            producer
-                .into_iter()
-                .for_each(|producer| producer.on_receipt(&receipt));
+            let producer = routes.lock().producers.get(&receipt.producer_id).cloned();
+            if let Some(producer) = producer {
+                producer.on_receipt(receipt);
+            }
         }
         Command::SendError(error) => {
-            let producer = routes.lock().producers.get(&error.producer_id).map(Arc::clone);
-            producer
-                .into_iter()
-                .for_each(|producer| producer.on_error(&error));
+            let producer = routes.lock().producers.get(&error.producer_id).cloned();
+            if let Some(producer) = producer {
+                producer.on_error(error);
+            }
         }
         Command::CloseProducer(close) => {
             let producer = routes.lock().producers.remove(&close.producer_id);

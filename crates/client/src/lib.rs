@@ -53,6 +53,8 @@ mod message;
 
 mod producer;
 
+mod relay;
+
 mod consumer;
 mod reader;
 
@@ -68,6 +70,7 @@ pub use pharos_wire::proto::MessageIdData as MessageId;
 pub use producer::{PendingSend, Producer, ProducerOptions, SendReceipt};
 pub use raw::RawConnection;
 pub use reader::Reader;
+pub use relay::{RelayAnswer, RelayAnswers, RelayProducer};
 /// For `https://` with the same trust: what [`TlsOptions::client_config`] is made for.
 pub use rustls;
 pub use tls::TlsOptions;

@@ -14,6 +14,7 @@ use pharos_wire::{encode, request};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::connection::unexpected;
+use crate::driver::ProducerRoute;
 use crate::message::pair;
 use crate::{ClientError, Connection, OutgoingMessage};
 
@@ -224,7 +225,7 @@ impl Connection {
         });
         self.routes()?
             .producers
-            .insert(producer_id, Arc::clone(&receipts));
+            .insert(producer_id, ProducerRoute::Receipts(Arc::clone(&receipts)));
         // Dropped on any way out, it takes itself off the table.
         let mut producer = Producer {
             connection: self.clone(),
@@ -384,7 +385,7 @@ impl Producer {
             return Err(ended.clone());
         }
         let (mut send, entry) = build(state.next_sequence_id, self.name());
-        self.check_size(entry.len())?;
+        self.connection.check_size(entry.len())?;
         send.producer_id = self.producer_id;
         let sequence_id = send.sequence_id;
         let last = send.highest_sequence_id.unwrap_or(sequence_id);
@@ -401,17 +402,6 @@ impl Producer {
             outcome,
             limit: self.connection.operation_timeout(),
         })
-    }
-
-    fn check_size(&self, bytes: usize) -> Result<(), ClientError> {
-        let limit = self.connection.connected().max_message_size;
-        let limit = limit.and_then(|limit| usize::try_from(limit).ok());
-        // The broker leaves room for metadata beyond the limit; what is over even that is refused here, because the
-        // broker would close the connection.
-        match limit.map(pharos_wire::frame::frame_bytes_max) {
-            Some(bytes_max) if bytes > bytes_max => Err(ClientError::TooLarge { bytes, bytes_max }),
-            _ => Ok(()),
-        }
     }
 
     /// Closes it and waits for the broker's word. Dropping it does the same without waiting.

@@ -11,6 +11,8 @@
 //! the last that is durable there (*persisted*). A send no higher than persisted is a duplicate; one between the two may yet become
 //! durable or not, so nothing can be said of it; any other is new.
 //!
+//! What replicators of other clusters send is judged by its place in the log over there instead ([`SequenceIds::check_source`]).
+//!
 //! While a log is replayed, sends are noted and not judged: they come from producers that were there when it was turned on. What
 //! is noted of them is later in the log than what is replayed, so it goes before it.
 //!
@@ -23,10 +25,13 @@ use std::collections::{BTreeMap, HashMap};
 use pharos_types::Ordinal;
 
 mod names;
+mod sources;
 #[cfg(test)]
 mod tests;
 
 use names::{Numbers, cost};
+pub use sources::SourcePlace;
+use sources::Sources;
 
 /// How much is kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +82,15 @@ struct Rereading {
     next: Ordinal,
     /// The last number, and where it was read.
     names: HashMap<Box<str>, (i64, Ordinal)>,
+    /// The last place by cluster.
+    sources: BTreeMap<Box<str>, SourcePlace>,
 }
 
 /// The numbers of a topic's producers. See the [module](self).
 pub struct SequenceIds {
     limits: SequenceLimits,
     names: HashMap<Box<str>, Numbers>,
+    sources: Sources,
     replay: Option<Rereading>,
     /// All entries before this are counted in what is persisted.
     counted: Ordinal,
@@ -100,13 +108,17 @@ impl SequenceIds {
         from: Ordinal,
         stored: impl IntoIterator<Item = (&'n str, i64)>,
     ) -> Self {
+        let mut stored: Vec<_> = stored.into_iter().collect();
+        let sources = Sources::of_snapshot(&mut stored).into_iter();
         let names = stored.into_iter();
         Self {
             limits,
             names: HashMap::new(),
+            sources: Sources::default(),
             replay: Some(Rereading {
                 next: from,
                 names: names.map(|(name, last)| (name.into(), (last, from))).collect(),
+                sources: sources.map(|(cluster, place)| (cluster.into(), place)).collect(),
             }),
             counted: from,
             stored: from,
@@ -135,6 +147,17 @@ impl SequenceIds {
         }
     }
 
+    /// The entry that was read again last came from another cluster, where it is at this place.
+    pub fn on_source_replayed(&mut self, cluster: &str, place: SourcePlace) {
+        let Some(replay) = &mut self.replay else { return };
+        let is_full = replay.sources.len() >= sources::CLUSTERS_MAX;
+        match replay.sources.get_mut(cluster) {
+            Some(known) => *known = place,
+            None if is_full => {}
+            None => _ = replay.sources.insert(cluster.into(), place),
+        }
+    }
+
     /// The log was read up to `to`, exclusive: from now on sends are judged. `fresh`: names of producers that were let in before, and told
     /// that nothing of theirs is there, and that sent nothing since; they begin anew.
     pub fn end_replay<'n>(&mut self, to: Ordinal, fresh: impl IntoIterator<Item = &'n str>) {
@@ -147,6 +170,9 @@ impl SequenceIds {
         for (name, (last, _)) in replay.names {
             self.names.entry(name).or_default().put_before(last);
         }
+        for (cluster, place) in &replay.sources {
+            self.sources.put_before(cluster, *place);
+        }
         self.counted = self.counted.max(replay.next).max(to);
     }
 
@@ -157,6 +183,25 @@ impl SequenceIds {
             Some(numbers) if self.replay.is_none() => numbers.check(sequence_id.cast_signed()),
             _ => Verdict::Accept,
         }
+    }
+
+    /// What is to become of a send of a replicator of another cluster, by its place in the log over there.
+    #[must_use]
+    pub fn check_source(&self, cluster: &str, place: SourcePlace) -> Verdict {
+        match self.replay {
+            None => self.sources.check(cluster, place),
+            Some(_) => Verdict::Accept,
+        }
+    }
+
+    /// Such a send was appended.
+    pub fn on_source_pushed(&mut self, cluster: &str, place: SourcePlace) {
+        self.sources.on_pushed(cluster, place);
+    }
+
+    /// Such a send that was pushed is durable.
+    pub fn on_source_persisted(&mut self, cluster: &str, place: SourcePlace) {
+        self.sources.on_persisted(cluster, place);
     }
 
     /// A send was appended; `highest`: the number of its last message.
@@ -188,6 +233,7 @@ impl SequenceIds {
             numbers.pushed = numbers.persisted;
             numbers.persisted.is_some()
         });
+        self.sources.take_back();
     }
 
     /// The last durable number of a name.
@@ -222,18 +268,23 @@ impl SequenceIds {
     pub fn snapshot(&mut self) -> Snapshot {
         self.entries = 0;
         self.stored = self.place();
-        let persisted = match &self.replay {
+        let mut persisted: BTreeMap<String, i64>;
+        match &self.replay {
             Some(replay) => {
                 let names = replay.names.iter();
-                names.map(|(name, (last, _))| (name.to_string(), *last)).collect()
+                persisted = names.map(|(name, (last, _))| (name.to_string(), *last)).collect();
+                for (cluster, place) in &replay.sources {
+                    sources::put(&mut persisted, cluster, *place);
+                }
             }
             None => {
                 let names = self.names.iter();
-                names
+                persisted = names
                     .filter_map(|(name, numbers)| Some((name.to_string(), numbers.persisted?)))
-                    .collect()
+                    .collect();
+                self.sources.put_into(&mut persisted);
             }
-        };
+        }
         Snapshot {
             position: self.stored,
             persisted,

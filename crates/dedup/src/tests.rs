@@ -111,6 +111,29 @@ fn what_is_sent_during_a_replay_is_noted_and_not_judged() {
 }
 
 #[test]
+fn places_of_another_cluster_come_back_with_the_log() {
+    let mut ids = started();
+    ids.on_source_pushed("east", (3, 8));
+    assert_eq!(ids.check_source("east", (3, 8)), Verdict::Undecidable);
+    ids.on_source_persisted("east", (3, 8));
+    ids.on_durable(Ordinal(1), 1);
+    let snapshot = ids.snapshot();
+    let stored = snapshot.persisted.iter();
+    let stored = stored.map(|(name, last)| (name.as_str(), *last));
+    let mut again = SequenceIds::replaying(SequenceLimits::default(), snapshot.position, stored);
+    again.on_replayed(Ordinal(1), None);
+    again.on_source_replayed("east", (3, 9));
+    again.on_replayed(Ordinal(2), Some(("p", 4)));
+    let on_the_way = again.snapshot();
+    assert_eq!(on_the_way.persisted["pulsar.repl.east_EID"], 9);
+    again.end_replay(Ordinal(3), []);
+    assert_eq!(again.check_source("east", (3, 9)), Verdict::Duplicate);
+    assert_eq!(again.check_source("east", (3, 10)), Verdict::Accept);
+    assert_eq!(again.check_source("west", (3, 9)), Verdict::Accept);
+    assert_eq!((again.last("p"), again.len()), (Some(4), 1));
+}
+
+#[test]
 fn a_name_without_a_producer_is_forgotten_in_time() {
     let limits = SequenceLimits {
         gone_ms_max: 100,

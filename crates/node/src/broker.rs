@@ -432,6 +432,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
             gone_ms_max: millis(policies.deduplication_producer_inactivity_timeout),
             ..pharos_dedup::SequenceLimits::default()
         },
+        replication: crate::settings::replication_limits(settings, shards),
         // Set once the stores say how many there were.
         transaction_coordinators: 0,
         offload: crate::offload::limits(&settings.offload),

@@ -70,8 +70,23 @@ impl Chunk {
 pub struct Sequence<'e> {
     /// The producer's name.
     pub producer: &'e str,
+    /// The number of its first message.
+    pub first: u64,
     /// The number of its last message.
     pub highest: u64,
+    /// Where it came from, of an entry of another cluster that says so.
+    pub source: Option<SourcePosition<'e>>,
+}
+
+/// Where an entry is in the cluster that it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourcePosition<'e> {
+    /// That cluster.
+    pub cluster: &'e str,
+    /// The number of its ledger there.
+    pub ledger: u64,
+    /// Its place in that ledger.
+    pub entry: u64,
 }
 
 /// One message of an entry, as topic compaction sees it.
@@ -111,7 +126,7 @@ pub trait EntryCodec: Send + Sync {
     fn chunk(&self, entry: &[u8]) -> Option<Chunk>;
 
     /// Who published an entry and under which number, where deduplication counts it: `None` for what cannot be read, for markers, and
-    /// for a piece that does not complete its message.
+    /// for a piece that does not complete its message, unless it says where it came from.
     fn sequence<'e>(&self, entry: &'e [u8]) -> Option<Sequence<'e>>;
 
     /// The messages of an entry with their keys. Unlike the other calls it reads the payload, decompressed where that takes not more

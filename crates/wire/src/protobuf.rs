@@ -26,6 +26,11 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
+    /// Bytes that are not read yet.
+    pub(crate) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

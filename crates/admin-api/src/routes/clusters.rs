@@ -21,9 +21,9 @@ table! { Resource::Clusters;
     "What is known about a cluster."
     READ = Route::get(ONE, "read", Action::ReadCluster).json::<ClusterData>().fails(&[404]);
     "Makes a cluster known."
-    CREATE = Route::put(ONE, "create", Action::UpdateCluster).may_take::<ClusterData>().done(200).fails(&[409]);
+    CREATE = Route::put(ONE, "create", Action::UpdateCluster).may_take::<ClusterData>().done(200).fails(&[400, 409]);
     "Changes what is known about a cluster."
-    UPDATE = Route::post(ONE, "update", Action::UpdateCluster).takes::<ClusterData>().done(200).fails(&[404]);
+    UPDATE = Route::post(ONE, "update", Action::UpdateCluster).takes::<ClusterData>().done(200).fails(&[400, 404]);
     "Forgets a cluster that no namespace lives on."
     DELETE = Route::delete(ONE, "delete", Action::UpdateCluster).fails(&[404]);
     "The clusters that may stand in for one."

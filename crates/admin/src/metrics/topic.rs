@@ -1,6 +1,6 @@
 //! Metrics of topics and subscriptions, or of a namespace's topics together.
 
-use pharos_admin_api::{SubscriptionStats, TopicStats};
+use pharos_admin_api::{ReplicatorStats, SubscriptionStats, TopicStats};
 use pharos_broker_admin::TopicMetrics;
 
 use super::page::{Labels, Page};
@@ -122,6 +122,27 @@ static SUBSCRIPTION: &[(&str, &str, &str, OfSubscription)] = &[
     ("pulsar_out_messages_total", "counter", "Messages sent.", |s| number(s.msg_out_counter)),
 ];
 
+type OfReplicator = fn(&ReplicatorStats) -> f64;
+
+#[rustfmt::skip]
+static REPLICATION: &[(&str, &str, &str, OfReplicator)] = &[
+    ("pulsar_replication_rate_in", "gauge", "Messages a second that come from another cluster.", |s| s.msg_rate_in),
+    ("pulsar_replication_rate_out", "gauge", "Messages a second that go to another cluster.", |s| s.msg_rate_out),
+    ("pulsar_replication_throughput_in", "gauge", "Bytes a second that come from another cluster.",
+        |s| s.msg_throughput_in),
+    ("pulsar_replication_throughput_out", "gauge", "Bytes a second that go to another cluster.",
+        |s| s.msg_throughput_out),
+    ("pulsar_replication_backlog", "gauge", "Entries that are not at another cluster yet.",
+        |s| number(s.replication_backlog)),
+    ("pulsar_replication_connected_count", "gauge", "1 while the other cluster is connected to.",
+        |s| flag(s.connected)),
+    ("pulsar_replication_disconnected_count", "gauge", "1 while it is not.", |s| flag(!s.connected)),
+    ("pulsar_replication_rate_expired", "gauge", "Messages a second that were too old to be sent.",
+        |s| s.msg_rate_expired),
+    ("pulsar_replication_delay_in_seconds", "gauge", "For how long the oldest message that was sent has no answer.",
+        |s| signed(s.replication_delay_in_seconds)),
+];
+
 type OfBroadcast = fn(&pharos_admin_api::BroadcastSummary) -> f64;
 
 #[rustfmt::skip]
@@ -177,6 +198,21 @@ pub(super) fn write(page: &mut Page, rows: &[Row<'_>], grouping: Grouping) {
     }
     write_table(page, TOPIC, &of_topics, Grouping::BySubscription);
     write_evictions(page, rows);
+    let replicators: Vec<(Labels, &ReplicatorStats)> = rows
+        .iter()
+        .flat_map(|row| {
+            row.stats.replication.iter().map(|(remote, stats)| {
+                let mut labels = row.labels.clone();
+                labels.push(("remote_cluster", remote.clone()));
+                (labels, stats)
+            })
+        })
+        .collect();
+    let of_replicators: Vec<_> = replicators
+        .iter()
+        .map(|(labels, stats)| (labels, *stats))
+        .collect();
+    write_table(page, REPLICATION, &of_replicators, grouping);
     let subscriptions: Vec<(Labels, &SubscriptionStats)> = rows
         .iter()
         .flat_map(|row| {

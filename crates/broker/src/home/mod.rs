@@ -12,6 +12,7 @@ mod hold;
 mod inactive;
 mod load;
 mod maintenance;
+mod replicated;
 mod sweep;
 mod table;
 mod unload;

@@ -14,8 +14,8 @@ use pharos_types::{Ordinal, Position, SubscriptionName, TxnId, TxnOutcome};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
 use crate::topic::{
-    Compacting, CompactionAskError, CompactionStatus, Dealing, DurableSubscription, LastMessage, SeekTo,
-    StartAt, Topic, TopicFigures, TransactingTopic, TransactionFigures, Wanted, backlog_entry,
+    Compacting, CompactionAskError, CompactionStatus, Dealing, DurableSubscription, LastMessage, Replicating,
+    SeekTo, StartAt, Topic, TopicFigures, TransactingTopic, TransactionFigures, Wanted, backlog_entry,
 };
 
 /// What the cursor of topic compaction is called in Pulsar.
@@ -324,6 +324,18 @@ impl TopicHandle {
         let place = self.0.reads().place_of(&to).await?;
         self.0.reset(name, to).await?;
         dealing.move_others(name, CarrierMoveKind::Reset, place).await
+    }
+
+    /// Leaves everything before `to`, or the whole backlog, to a replicator: it is not sent. `None`: no replicator's cursor has this name.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub async fn skip_replication(
+        &self,
+        cursor: &SubscriptionName,
+        to: Option<Ordinal>,
+    ) -> Option<Result<u64, CursorError>> {
+        Replicating(&self.0).skip_to(cursor.as_str(), to).await
     }
 
     /// Acknowledges the next `count` entries of a backlog.

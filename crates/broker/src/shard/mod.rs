@@ -103,6 +103,7 @@ impl Shard {
         spawn_local(shard.home.clone().run_unfinished());
         spawn_local(shard.home.clone().run_losses());
         spawn_local(shard.home.clone().run_carriers());
+        spawn_local(shard.home.clone().run_replicated());
         spawn_local(shard.home.clone().run_samples());
         if id == ShardId(0) {
             spawn_local(shard.home.clone().run_sweeps());

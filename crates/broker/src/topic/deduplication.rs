@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
-use pharos_dedup::{SequenceIds, Verdict};
+use pharos_dedup::{SequenceIds, SourcePlace, Verdict};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{EntryId, LedgerId, Ordinal, Position};
 use tokio::sync::oneshot;
@@ -57,10 +57,12 @@ pub(super) struct Deduplication {
     is_timed: bool,
 }
 
-/// The number of a send that counts.
-pub(super) struct Numbered {
-    name: Rc<str>,
-    highest: u64,
+/// What a send that counts is known by.
+pub(super) enum Numbered {
+    /// Its producer, and the number of its last message.
+    Producer { name: Rc<str>, highest: u64 },
+    /// The cluster that it comes from, and its place there.
+    Source { cluster: Box<str>, place: SourcePlace },
 }
 
 /// What is to become of a send.
@@ -69,6 +71,16 @@ pub(super) enum Judged {
     Accept(Option<Numbered>),
     Duplicate,
     Undecidable,
+}
+
+impl Judged {
+    fn of(verdict: Verdict, numbered: impl FnOnce() -> Numbered) -> Self {
+        match verdict {
+            Verdict::Accept => Self::Accept(Some(numbered())),
+            Verdict::Duplicate => Self::Duplicate,
+            Verdict::Undecidable => Self::Undecidable,
+        }
+    }
 }
 
 impl Deduplication {
@@ -102,15 +114,21 @@ impl Deduplication {
 
     /// An entry was appended.
     pub(super) fn on_pushed(&mut self, numbered: Option<&Numbered>) {
-        if let (Some(ids), Some(numbered)) = (&mut self.ids, numbered) {
-            ids.on_pushed(&numbered.name, numbered.highest);
+        let Some(ids) = &mut self.ids else { return };
+        match numbered {
+            Some(Numbered::Producer { name, highest }) => ids.on_pushed(name, *highest),
+            Some(Numbered::Source { cluster, place }) => ids.on_source_pushed(cluster, *place),
+            None => {}
         }
     }
 
     /// An entry is durable.
     pub(super) fn on_persisted(&mut self, numbered: Option<&Numbered>) {
-        if let (Some(ids), Some(numbered)) = (&mut self.ids, numbered) {
-            ids.on_persisted(&numbered.name, numbered.highest);
+        let Some(ids) = &mut self.ids else { return };
+        match numbered {
+            Some(Numbered::Producer { name, highest }) => ids.on_persisted(name, *highest),
+            Some(Numbered::Source { cluster, place }) => ids.on_source_persisted(cluster, *place),
+            None => {}
         }
     }
 
@@ -154,18 +172,38 @@ impl Publishing {
                 .chunk(&entry.payload)
                 .is_some_and(|piece| !piece.is_last())
         };
+        if producer.is_replicator() {
+            return judge_replicated(ids, cx, entry);
+        }
         if entry.facts.is_marker || (entry.facts.is_chunk && is_piece()) {
             return Judged::Accept(None);
         }
-        match ids.check(&producer.name, entry.sequence_id) {
-            Verdict::Accept => Judged::Accept(Some(Numbered {
-                name: Rc::clone(&producer.name),
-                highest: entry.sequence_id.max(entry.highest_sequence_id),
-            })),
-            Verdict::Duplicate => Judged::Duplicate,
-            Verdict::Undecidable => Judged::Undecidable,
-        }
+        let numbered = || Numbered::Producer {
+            name: Rc::clone(&producer.name),
+            highest: entry.sequence_id.max(entry.highest_sequence_id),
+        };
+        Judged::of(ids.check(&producer.name, entry.sequence_id), numbered)
     }
+}
+
+/// A send of another cluster's replicator goes under the place that it has there; where it does not say that, under its first producer.
+fn judge_replicated(ids: &SequenceIds, cx: &TopicContext, entry: &Publish) -> Judged {
+    let Some(sequence) = cx.codec.sequence(&entry.payload) else {
+        return Judged::Accept(None);
+    };
+    let Some(source) = sequence.source else {
+        let numbered = || Numbered::Producer {
+            name: sequence.producer.into(),
+            highest: sequence.highest,
+        };
+        return Judged::of(ids.check(sequence.producer, sequence.first), numbered);
+    };
+    let place = (source.ledger, source.entry);
+    let numbered = || Numbered::Source {
+        cluster: source.cluster.into(),
+        place,
+    };
+    Judged::of(ids.check_source(source.cluster, place), numbered)
 }
 
 impl Stored {
@@ -356,10 +394,12 @@ async fn replay(me: &Rc<Topic>, generation: u64, end: Ordinal) {
             Ok(entries) => {
                 for entry in &entries {
                     let sequence = me.cx.codec.sequence(&entry.payload);
-                    ids.on_replayed(
-                        entry.ordinal,
-                        sequence.map(|found| (found.producer, found.highest)),
-                    );
+                    let source = sequence.as_ref().and_then(|found| found.source);
+                    let own = sequence.filter(|_| source.is_none());
+                    ids.on_replayed(entry.ordinal, own.map(|found| (found.producer, found.highest)));
+                    if let Some(source) = source {
+                        ids.on_source_replayed(source.cluster, (source.ledger, source.entry));
+                    }
                 }
                 if ids.is_due() && stored.put_sequence_ids(&me.cx) {
                     drop(state);

@@ -20,7 +20,7 @@ impl Stored {
     }
 
     /// What is published a second.
-    fn published(&self) -> super::Rates {
+    pub(super) fn published(&self) -> super::Rates {
         let total = Sent {
             messages: self.publishing.counters.messages_in,
             bytes: self.publishing.counters.bytes_in,

@@ -15,10 +15,11 @@ use pharos_types::{LedgerId, Ordinal, TopicName};
 use super::consumers::Consumer;
 use super::durable_cursors::DurableCursors;
 use super::expiry::Expired;
+use super::producers::Producer;
 use super::subscription::{BroadcastMember, Cursor, Subscription};
 use super::{
     AccessMode, CarrierFigures, ConsumerInfo, Counters, Evictions, HomeStages, Oldest, ProducerInfo, Rates,
-    State, SubscriptionType, TopicContext,
+    ReplicatorFigures, State, SubscriptionType, TopicContext,
 };
 use crate::feed::{Activity, Moment, Sent, StreamConsumer};
 use crate::ids::{ConsumerKey, SlotId, TopicId};
@@ -72,6 +73,10 @@ pub struct TopicFigures {
     pub waiting_producers: usize,
     /// The attached ones, when asked for.
     pub producers: Vec<ProducerFigures>,
+    /// Those of other clusters' replicators, which are among neither.
+    pub inbound: Vec<ProducerFigures>,
+    /// What goes to other clusters.
+    pub replication: Vec<ReplicatorFigures>,
     /// All subscriptions, in no order.
     pub subscriptions: Vec<SubscriptionFigures>,
 }
@@ -313,13 +318,17 @@ impl State {
             rate_in: self.stored.publishing.rate_in.rates(clock::wall_ms(), published),
             deduplication: self.stored.publishing.dedup.status(),
             epoch: self.stored.publishing.producers.epoch(),
-            producer_count: self.stored.publishing.producers.len(),
-            waiting_producers: self.stored.publishing.producers.waiting_len(),
-            producers: if wanted.producers {
-                producers(self)
-            } else {
-                Vec::new()
+            producer_count: {
+                let producers = self.stored.publishing.producers.iter();
+                producers.filter(|producer| !producer.is_replicator()).count()
             },
+            waiting_producers: self.stored.publishing.producers.waiting_len(),
+            producers: match wanted.producers {
+                true => producers(self, |producer| !producer.is_replicator()),
+                false => Vec::new(),
+            },
+            inbound: producers(self, Producer::is_replicator),
+            replication: self.stored.replication.figures(),
             subscriptions: self
                 .attached
                 .subscriptions
@@ -371,12 +380,10 @@ impl LogFigures {
     }
 }
 
-fn producers(state: &State) -> Vec<ProducerFigures> {
-    let figures = state
-        .stored
-        .publishing
-        .producers
-        .iter()
+fn producers(state: &State, is_wanted: impl Fn(&Producer) -> bool) -> Vec<ProducerFigures> {
+    let producers = state.stored.publishing.producers.iter();
+    let figures = producers
+        .filter(|producer| is_wanted(producer))
         .map(|producer| ProducerFigures {
             key: producer.key.0,
             producer_id: producer.producer_id,

@@ -46,7 +46,7 @@ impl State {
 
 /// Whether a topic counts as used.
 fn is_used(state: &State, mode: InactiveMode) -> bool {
-    if state.is_in_use() || state.stored.log.is_followed() {
+    if state.is_in_use() || state.stored.log.is_followed() || state.has_replication_backlog() {
         return true;
     }
     let mut subscriptions = state.attached.subscriptions.values();

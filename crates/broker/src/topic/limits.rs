@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use pharos_runtime::{clock, millis};
 
 use super::producers::{Producer, Producers};
+use super::replication::is_replicator;
 use super::subscription::Body;
 use super::{Attached, ProducerRequest, Stored, SubscribeRequest, SubscriptionType, TopicContext};
 use crate::error::{ProducerError, SubscribeError};
@@ -51,6 +52,11 @@ impl Producers {
         request: &ProducerRequest,
         is_other: impl Fn(&&Producer) -> bool,
     ) -> Result<(), ProducerError> {
+        // Those of other clusters have no limit.
+        if request.name.as_deref().is_some_and(is_replicator) {
+            return Ok(());
+        }
+        let is_other = |producer: &&Producer| is_other(producer) && !producer.is_replicator();
         let attached = || self.iter().filter(&is_other).count();
         if limits.max_producers > 0 && is_taken(limits.max_producers, attached()) {
             let text = format!("Topic '{}' reached max producers limit", cx.name);

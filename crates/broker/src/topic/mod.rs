@@ -61,6 +61,7 @@ mod publish;
 mod quota;
 mod rates;
 mod reads;
+mod replication;
 mod retire;
 mod rivalry;
 mod seek;
@@ -132,6 +133,9 @@ use producers::Producers;
 use publish::Pending;
 pub use quota::{Evictions, Oldest};
 use reads::LogReads;
+pub(crate) use replication::Replicating;
+use replication::Replication;
+pub use replication::ReplicatorFigures;
 use subscription::Subscription;
 use throttle::Throttle;
 pub use transaction_acks::TxnAcks;
@@ -160,6 +164,8 @@ pub(crate) struct Stored {
     /// Its carriers, if broadcast consumers are dealt among brokers.
     carrying: Option<Carrying>,
     pub(crate) compaction: Compaction,
+    /// What goes to other clusters.
+    pub(crate) replication: Replication,
     /// What it holds back, as a carrier.
     holder: Option<CarrierHold>,
     /// Who waits for the cursor log.

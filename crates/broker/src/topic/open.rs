@@ -118,6 +118,7 @@ impl StoredTopic {
                 log: TopicLog::new(self.ledger),
                 publishing: Publishing::new(producers, with_rate, now_ms),
                 cursors: DurableCursors::new(self.cursors),
+                replication: super::Replication::default(),
                 carrying: None,
                 holder: None,
                 commits: super::Commits::default(),
@@ -164,6 +165,7 @@ impl StoredTopic {
             Following::begin(&topic, source);
         }
         topic.state.borrow_mut().stored.follow_deduplication(&topic.cx);
+        topic.state.borrow_mut().stored.follow_replication(&topic.cx);
         super::carried::resume_dealing(&topic);
         super::transactions::end_orphans(&topic);
         topic

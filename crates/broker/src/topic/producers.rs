@@ -9,9 +9,10 @@ use pharos_runtime::spawn_local;
 use tokio::sync::oneshot;
 
 use super::deduplication::Admitting;
+use super::replication;
 use super::{
-    AccessMode, ExclusiveTurn, ProducerGrant, ProducerInfo, ProducerRequest, Publishing, State, Stored,
-    Topic, TopicContext,
+    AccessMode, ExclusiveTurn, ProducerGrant, ProducerInfo, ProducerRequest, Publishing, Replicating, State,
+    Stored, Topic, TopicContext,
 };
 use crate::error::{ProducerError, chain};
 use crate::ids::{ConnectionId, IdMap, ProducerKey};
@@ -46,6 +47,11 @@ impl Producer {
             info: request.info.clone(),
             counters: ProducerCounters::default(),
         }
+    }
+
+    /// Whether another cluster replicates by it.
+    pub(super) fn is_replicator(&self) -> bool {
+        replication::is_replicator(&self.name)
     }
 
     /// As its connection knows it.
@@ -362,6 +368,7 @@ impl Topic {
         self.check_quota().await?;
         let deduplication = Admitting(self);
         deduplication.ready().await?;
+        Replicating(self).ready().await?;
         for _ in 0..3 {
             let admission = self.state.borrow_mut().stored.admit(&self.cx, &request)?;
             match admission {

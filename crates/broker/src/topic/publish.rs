@@ -62,7 +62,7 @@ impl Publishing {
         };
         if let Some(error) = against_policies(policies, &entry, now.1) {
             cx.refuse_send((connection, producer), &entry, error);
-            return true;
+            return !self.close_replicator(cx, key);
         }
         if let Some(txn) = entry.txn
             && let Err(error) = cx.transactions.admit(cx, txn)
@@ -112,7 +112,7 @@ impl Publishing {
             Err(error) => {
                 let is_over = matches!(error, AppendError::Terminated);
                 // What follows it must not be stored before it comes again: it would be taken for a duplicate then.
-                let is_closed = is_over || self.dedup.is_judging();
+                let is_closed = is_over || self.dedup.is_judging() || self.is_replicator(key);
                 if is_closed {
                     // Told first: a client that is told of the send alone may wait for its producer for ever.
                     self.producers.close(cx, key);
@@ -127,6 +127,21 @@ impl Publishing {
             }
         }
         true
+    }
+
+    fn is_replicator(&mut self, key: ProducerKey) -> bool {
+        let producer = self.producers.get_mut(key);
+        producer.is_some_and(|producer| producer.is_replicator())
+    }
+
+    /// What another cluster sent behind a message that was refused must not be stored before that comes again. Returns whether the
+    /// producer is one that is closed for it.
+    fn close_replicator(&mut self, cx: &TopicContext, key: ProducerKey) -> bool {
+        let is_replicator = self.is_replicator(key);
+        if is_replicator {
+            self.producers.close(cx, key);
+        }
+        is_replicator
     }
 
     /// Answers a send that was stored before, in its turn: after those before it that are not durable yet.
@@ -331,7 +346,8 @@ impl State {
         self.stored.store_sequence_ids_if_due(cx);
         self.stored.log.maintain(cx);
         self.attached.run_dispatchers(cx, &mut self.stored);
-        if self.attached.consumers.is_empty() && !self.stored.log.is_followed() {
+        let is_read = self.stored.log.is_followed() || self.stored.replication.is_on();
+        if self.attached.consumers.is_empty() && !is_read {
             self.stored.log.ledger.forget(Forget::Durable);
         }
         self.stored.publishing.go_on()

@@ -32,11 +32,26 @@ impl<'a> LogReads<'a> {
         end: Ordinal,
         bytes_max: usize,
     ) -> Result<Vec<Entry>, ReadError> {
+        self.go_on_with(from, end, READ_ENTRIES_MAX, bytes_max).await
+    }
+
+    /// The same, at most so many.
+    ///
+    /// # Errors
+    /// As [`go_on`](Self::go_on).
+    pub(super) async fn go_on_with(
+        &self,
+        from: Ordinal,
+        end: Ordinal,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<Entry>, ReadError> {
+        let entries_max = entries_max.clamp(1, READ_ENTRIES_MAX);
         let mut tries = 1;
         loop {
             let read = {
                 let ledger = &self.state.borrow().stored.log.ledger;
-                ledger.read_to(from, READ_ENTRIES_MAX, bytes_max, ReadTo::Before(end))
+                ledger.read_to(from, entries_max, bytes_max, ReadTo::Before(end))
             };
             match read.await {
                 Err(ReadError::StaleTable) if tries < TRIES => {

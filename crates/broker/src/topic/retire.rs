@@ -151,6 +151,7 @@ impl Topic {
         }
         // What could not be read again is tried again.
         state.stored.follow_deduplication(&self.cx);
+        state.stored.follow_replication(&self.cx);
         state.stored.trim_soon(&self.cx);
         state.stored.offload_soon();
         state.stored.log.maintain(&self.cx);
@@ -186,6 +187,7 @@ impl Topic {
         let leaving: Vec<_> = {
             let mut state = self.state.borrow_mut();
             state.stored.closing = true;
+            state.stored.stop_replication(&self.cx);
             state.stored.publishing.close_all_producers(&self.cx);
             let mut names: Vec<_> = state.attached.subscriptions.keys().cloned().collect();
             // One order, so that a simulated history can be repeated.

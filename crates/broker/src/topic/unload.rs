@@ -22,9 +22,16 @@ impl State {
             && self.stored.holder.is_none()
             && !self.stored.closing
             && self.stored.publishing.producers.len() == 0
+            && !self.has_replication_backlog()
             && self.attached.consumers.is_empty()
             && !is_clock_running(self)
             && now_ms.saturating_sub(last_ms) >= idle_after_ms
+    }
+
+    /// Whether something waits for other clusters.
+    pub(super) fn has_replication_backlog(&self) -> bool {
+        let end = self.stored.log.ledger.durable_end();
+        self.stored.replication.has_backlog(end)
     }
 
     /// Whether retention, expiry or absent consumers may have work in it one day.

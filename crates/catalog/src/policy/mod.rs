@@ -23,6 +23,7 @@ mod dispatch_rate;
 mod levels;
 mod offload;
 mod persistence;
+mod replication;
 mod row;
 mod table;
 mod value;
@@ -33,6 +34,7 @@ pub use levels::Levels;
 pub(crate) use levels::OnTopic;
 pub use offload::{offload_read_first, offload_target};
 pub use persistence::{BookieAffinity, Persistence, affinity_of};
+pub use replication::ReplicationClusters;
 pub use row::{AtNamespace, AtTopic, Check, Guard, Level, Method, Row};
 pub use table::{BrokerPolicies, EffectivePolicies, OTHERS, POLICIES};
 pub use value::{

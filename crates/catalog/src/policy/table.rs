@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use pharos_admin_api::{
-    AutoSubscriptionCreationOverride, DelayedDeliveryPolicies, DispatchRate, PublishRate, SubscribeRate,
+    AutoSubscriptionCreationOverride, DelayedDeliveryPolicies, PublishRate, SubscribeRate,
 };
 use pharos_ledger::Durability;
 use pharos_ledger::offload::OffloadPolicy;
@@ -24,6 +24,7 @@ use super::dispatch_rate::{self, DispatchRateLimit};
 use super::levels::{Levels, broker_alone, durability, each_quota, either, nearest, schema_strategy};
 use super::offload::offload;
 use super::persistence::{BookieAffinity, Persistence};
+use super::replication::ReplicationClusters;
 use super::row::{Guard, Row};
 use super::value::{
     AutoSubscriptionCreation, AutoTopicCreation, AutoTopicType, BacklogQuotaDefaults, BacklogQuotas,
@@ -269,6 +270,23 @@ policies! {
             .topic("subscriptionDispatchRate")
             .acts("broker/src/topic/dispatch_rates.rs");
 
+    /// The same for what goes to each other cluster.
+    replicator_dispatch_rate: DispatchRateLimit = DispatchRateLimit::default(), nearest[off_for_system_topics],
+        Row::new("DispatchRate", dispatch_rate::check)
+            .settings(&["policies.max_dispatch_rate_messages_per_replicator", "policies.max_dispatch_rate_bytes_per_replicator"])
+            .namespace("replicatorDispatchRate", "replicatorDispatchRate")
+            .by_cluster()
+            .topic("replicatorDispatchRate")
+            .acts("broker/src/topic/replication.rs");
+
+    /// The clusters that have the data, this one among them.
+    replication: ReplicationClusters = ReplicationClusters::default(), nearest[off_for_system_topics],
+        Row::new("list of names", shape::<Vec<String>>)
+            .namespace("replication", "replication_clusters")
+            .topic("replication")
+            .guard(Guard::Clusters)
+            .acts("broker/src/topic/replication.rs");
+
     /// How often one consumer may subscribe.
     subscribe_rate: SubscribeRateLimit = SubscribeRateLimit::default(), nearest[off_for_system_topics],
         Row::new("SubscribeRate", shape::<SubscribeRate>)
@@ -440,9 +458,6 @@ pub static OTHERS: &[Row] = &[
         .namespace("offloadDeletionLagMs", "offload_deletion_lag_ms").put_on_namespaces()
         .acts("catalog/src/policy/offload.rs"),
 
-    Row::named("replication", "The clusters that have the data; only this one can.", "list of names", shape::<Vec<String>>)
-        .namespace("replication", "replication_clusters").topic("replication").guard(Guard::Clusters)
-        .acts("catalog/src/namespaces.rs"),
     Row::named("allowed_clusters", "The clusters that may have the data; only this one can.", "list of names", shape::<Vec<String>>)
         .namespace("allowedClusters", "allowed_clusters").unset(|_| json!([])).guard(Guard::OwnCluster).idle(),
     Row::named("bundles", "Into how many hash ranges a namespace is cut, and where.", "BundlesData", any)
@@ -484,17 +499,4 @@ pub static OTHERS: &[Row] = &[
     Row::named("pause_on_ack_state_persistent", "Whether dispatchers wait for acknowledgements to be stored.", "true or false", shape::<bool>)
         .namespace("dispatcherPauseOnAckStatePersistent", "dispatcherPauseOnAckStatePersistentEnabled").unset_at_path(|_| json!(false))
         .topic("dispatcherPauseOnAckStatePersistent").unset_on_topics(|_| json!(false)).idle(),
-    Row::named("replicator_dispatch_rate", "Messages and bytes a second that go to other clusters.", "DispatchRate", shape::<DispatchRate>)
-        .namespace("replicatorDispatchRate", "replicatorDispatchRate").by_cluster().topic("replicatorDispatchRate")
-        .applied(no_dispatch_rate).idle(),
 ];
-
-#[expect(clippy::unnecessary_wraps, reason = "one signature for all rows")]
-fn no_dispatch_rate(_: &Levels<'_>) -> Option<serde_json::Value> {
-    Some(json!({
-        "dispatchThrottlingRateInMsg": 0,
-        "dispatchThrottlingRateInByte": 0,
-        "relativeToPublishRate": false,
-        "ratePeriodInSecond": 1,
-    }))
-}

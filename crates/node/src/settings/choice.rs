@@ -48,6 +48,15 @@ pub enum ReadPriority {
     Bookkeeper,
 }
 
+/// Where a new replicator begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicationStart {
+    /// With what is published from then on.
+    Latest,
+    /// With what the topic has.
+    Earliest,
+}
+
 /// How S3 encrypts what is offloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerSideEncryption {
@@ -138,6 +147,12 @@ words!(
     "tiered-storage-first or bookkeeper-first",
     Tiered = "tiered-storage-first",
     Bookkeeper = "bookkeeper-first"
+);
+words!(
+    ReplicationStart,
+    "latest or earliest",
+    Latest = "latest",
+    Earliest = "earliest"
 );
 words!(
     ServerSideEncryption,

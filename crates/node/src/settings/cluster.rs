@@ -191,7 +191,6 @@ impl Default for ClusterSettings {
 pub(super) fn is_of_a_cluster(key: &str) -> bool {
     key.starts_with("bookkeeper.")
         || key.starts_with("zookeeper.")
-        || key.starts_with("broker_client.")
         || key.starts_with("load_balancer.")
         || matches!(
             key,
@@ -201,7 +200,9 @@ pub(super) fn is_of_a_cluster(key: &str) -> bool {
 
 /// Whether a key is of the embedded engine.
 pub(super) fn is_of_the_embedded_engine(key: &str) -> bool {
-    key.starts_with("storage.") && key != "storage.sync"
+    (key.starts_with("storage.") && key != "storage.sync")
+        || key.starts_with("replication.")
+        || key.starts_with("broker_client.auth_")
 }
 
 impl ClusterSettings {

@@ -22,6 +22,7 @@ mod openid;
 mod policies;
 mod policies_page;
 mod reference;
+mod replication;
 mod security;
 mod setting;
 mod storage;
@@ -32,7 +33,7 @@ mod units;
 
 pub(crate) use aliases::{setting_of, translate};
 pub use audit::AuditSettings;
-pub use choice::{Engine, LogFormat, ReadPriority, ServerSideEncryption, StorageIo};
+pub use choice::{Engine, LogFormat, ReadPriority, ReplicationStart, ServerSideEncryption, StorageIo};
 pub use cluster::{BookKeeperUri, ClusterSettings, MetadataUrl};
 pub use layers::{Effective, LoadError, Origin, Sources};
 pub use limits::LimitSettings;
@@ -43,6 +44,8 @@ pub use openid::OpenIdSettings;
 pub use policies::PolicySettings;
 pub use policies_page::markdown_policies;
 pub use reference::{json_listing, markdown_reference, text_listing};
+pub use replication::ReplicationSettings;
+pub(crate) use replication::limits as replication_limits;
 pub(crate) use security::ProviderKind;
 pub use security::{AuthenticationSettings, AuthorizationSettings};
 pub use storage::StorageSettings;
@@ -107,6 +110,8 @@ pub struct Settings {
     pub broadcast: BroadcastSettings,
     /// Transactions.
     pub transactions: TransactionSettings,
+    /// Replication to other clusters.
+    pub replication: ReplicationSettings,
     /// Managed ledgers.
     pub ledger: LedgerSettings,
     /// Where ledgers and metadata are.
@@ -249,6 +254,7 @@ impl Default for Settings {
                 absent_backlog: Limit::At(ByteSize::mib(1024)),
             },
             transactions: TransactionSettings::default(),
+            replication: ReplicationSettings::default(),
             ledger: LedgerSettings {
                 max_entries: 50_000,
                 max_size: ByteSize::mib(256),
@@ -409,6 +415,7 @@ impl Settings {
         faults.extend(self.authorization.faults(&self.authentication));
         faults.extend(self.audit.faults());
         faults.extend(self.transactions.faults(self));
+        faults.extend(self.replication.faults());
         faults
     }
 }

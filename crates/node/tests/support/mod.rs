@@ -28,6 +28,7 @@ use pharos_wire::{message, request};
 use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) mod certificates;
+pub(crate) mod clusters;
 pub(crate) mod transactions;
 
 /// How long anything may take before the test gives up. Long, because the machine may be busy.

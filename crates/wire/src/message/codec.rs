@@ -2,12 +2,13 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use pharos_types::entry::{Chunk, EntryCodec, EntryFacts, EntryMessages, Sequence};
+use pharos_types::entry::{Chunk, EntryCodec, EntryFacts, EntryMessages, Sequence, SourcePosition};
 use pharos_types::{TxnEntry, TxnId, TxnOutcome};
 
 use super::compact;
 use super::facts::{ChunkFacts, MessageFacts, peek};
 use super::parts::split_ref;
+use super::relay::source_position;
 use super::{NONE_KEY, encode_entry};
 use crate::hash::murmur3_32;
 use crate::proto::{MarkerType, MessageMetadata};
@@ -33,11 +34,26 @@ impl EntryCodec for PulsarEntries {
     }
 
     fn sequence<'e>(&self, entry: &'e [u8]) -> Option<Sequence<'e>> {
-        let facts = read(entry)?;
+        let parts = split_ref(entry).ok()?;
+        let facts = peek(parts.metadata).ok()?;
         let is_whole = facts.chunk.is_none_or(|chunk| place(&chunk).is_last());
-        (is_whole && facts.marker_type.is_none()).then(|| Sequence {
+        let source = || {
+            let cluster = std::str::from_utf8(facts.replicated_from?).ok()?;
+            let (ledger, entry) = source_position(parts.metadata)?;
+            Some(SourcePosition {
+                cluster,
+                ledger,
+                entry,
+            })
+        };
+        let source = source();
+        // A place is of each piece: the pieces of a message that come again are all known by theirs.
+        let is_counted = source.is_some() || is_whole;
+        (is_counted && facts.marker_type.is_none()).then(|| Sequence {
             producer: facts.producer_name,
+            first: facts.sequence_id,
             highest: facts.sequence_id.max(facts.highest_sequence_id.unwrap_or(0)),
+            source,
         })
     }
 

@@ -9,8 +9,8 @@
 //! [`split`] finds the pieces, [`peek`] reads the facts a broker needs without allocating, [`sticky_key`] the key that routes
 //! a message in a Key_Shared subscription; [`encode_entry`] and [`BatchBuilder`] make what a producer sends. A broker
 //! stores and sends the producer's bytes, and asks [`PulsarEntries`] what it must know of them; topic compaction alone makes entries of
-//! others, with fewer messages, and what a SEND says of its transaction is added to a message that does not say it
-//! ([`with_transaction`]).
+//! others, with fewer messages, what a SEND says of its transaction is added to a message that does not say it
+//! ([`with_transaction`]), and other clusters get messages that say where they came from ([`relayed`]).
 
 mod batch;
 mod build;
@@ -18,6 +18,7 @@ mod codec;
 mod compact;
 mod facts;
 mod parts;
+mod relay;
 mod sticky;
 
 pub use batch::{BatchBuilder, BatchError, BatchIter, BatchMessage};
@@ -28,6 +29,7 @@ pub use parts::{
     BrokerEntryFacts, MessageParts, PartsRef, SplitError, split, split_ref, strip_broker_entry_metadata,
     strip_checksum,
 };
+pub use relay::{Relayed, SOURCE_POSITION, relayed, source_position};
 pub use sticky::{NONE_KEY, sticky_key};
 
 use crate::error::DecodeError;

@@ -1,0 +1,195 @@
+"""Pharos and Pulsar replicate to each other. See run.sh."""
+
+import os
+import sys
+import threading
+import time
+
+import pulsar
+
+from peers import Pharos, Pulsar
+from servers import free_ports, until
+
+TOPICS = "persistent://public/default/"
+# Nothing more comes within this, in milliseconds.
+QUIET = 3_000
+
+
+def ok(name, detail=""):
+    print(f"ok {name}{': ' + detail if detail else ''}", flush=True)
+
+
+def connect(peer):
+    log = pulsar.FileLogger(pulsar.LoggerLevel.Warn, os.path.join(sys.argv[4], "clients.log"))
+    return pulsar.Client(peer.url, operation_timeout_seconds=60, logger=log)
+
+
+def key_of(payload):
+    return payload[-2:].decode()
+
+
+def publish(peer, topic, payloads, **options):
+    client = connect(peer)
+    # Each cluster has a producer of the same name: their numbers have nothing to do with each other.
+    producer = client.create_producer(TOPICS + topic, producer_name="same", block_if_queue_full=True, **options)
+    results = []
+    for payload in payloads:
+        producer.send_async(payload, lambda result, _: results.append(result), partition_key=key_of(payload), properties={"n": "p"})
+    producer.flush()
+    until("receipts", lambda: len(results) == len(payloads))
+    assert all(result == pulsar.Result.Ok for result in results), results[:3]
+    client.close()
+
+
+def log_of(peer, topic, count, wait=60_000):
+    """The messages of a topic: so many, and no more."""
+    client = connect(peer)
+    reader = client.create_reader(TOPICS + topic, pulsar.MessageId.earliest)
+    found = [reader.read_next(wait) for _ in range(count)]
+    try:
+        further = reader.read_next(QUIET)
+        raise AssertionError(f"{peer.cluster} has more of {topic}: {further.data()}")
+    except pulsar.Timeout:
+        pass
+    client.close()
+    return found
+
+
+def texts(messages, start):
+    return [message.data() for message in messages if message.data().startswith(start)]
+
+
+def both_ways(pharos, other):
+    sent = {peer: [f"{peer.cluster}-{n}".encode() for n in range(2_000)] for peer in (pharos, other)}
+    for peer, options in ((pharos, {"batching_enabled": True}), (other, {"batching_enabled": True, "compression_type": pulsar.CompressionType.LZ4})):
+        publish(peer, "both", sent[peer], **options)
+    pharos.has_sent_all("both", other)
+    other.has_sent_all("both", pharos)
+    for peer in (pharos, other):
+        found = log_of(peer, "both", 4_000)
+        for of in (pharos, other):
+            assert texts(found, of.cluster.encode() + b"-") == sent[of], f"{peer.cluster} of {of.cluster}"
+            of_it = [message for message in found if message.data().startswith(of.cluster.encode() + b"-")]
+            assert all(message.partition_key() == key_of(message.data()) and message.properties()["n"] == "p" for message in of_it)
+    ok("both ways", "2000 messages each, in order, none comes back")
+    stats = pharos.admin("topics", "stats", TOPICS + "both")
+    assert '"replicationBacklog" : 0' in stats and '"connected" : true' in stats, stats
+    assert "pulsar.repl.pulsar" in pharos.admin("topics", "stats-internal", TOPICS + "both")
+    ok("stats of pulsar-admin")
+
+
+def partitions(pharos, other):
+    for peer in (pharos, other):
+        # Pulsar makes it at the other cluster as well.
+        if (peer.ask("/admin/v2/persistent/public/default/parts/partitions") or {}).get("partitions") != 3:
+            peer.admin("topics", "create-partitioned-topic", TOPICS + "parts", "--partitions", "3")
+    for peer in (pharos, other):
+        publish(peer, "parts", [f"{peer.cluster}-{n}".encode() for n in range(300)])
+    for index in range(3):
+        name = f"parts-partition-{index}"
+        pharos.has_sent_all(name, other)
+        other.has_sent_all(name, pharos)
+        counts = [peer.ask(f"/admin/v2/persistent/public/default/{name}/stats")["msgInCounter"] for peer in (pharos, other)]
+        assert counts[0] == counts[1] > 0, (name, counts)
+    ok("partitions go to partitions")
+
+
+class Schema(pulsar.schema.Record):
+    x = pulsar.schema.Integer()
+
+
+def schemas(pharos, other):
+    for source, target, topic in ((pharos, other, "schema-a"), (other, pharos, "schema-b")):
+        client = connect(source)
+        producer = client.create_producer(TOPICS + topic, schema=pulsar.schema.AvroSchema(Schema))
+        for x in range(10):
+            producer.send(Schema(x=x))
+        client.close()
+        source.has_sent_all(topic, target)
+        client = connect(target)
+        reader = client.create_reader(TOPICS + topic, pulsar.MessageId.earliest, schema=pulsar.schema.AvroSchema(Schema))
+        assert [reader.read_next(30_000).value().x for _ in range(10)] == list(range(10))
+        client.close()
+    ok("schemas")
+
+
+class Sender(threading.Thread):
+    """Publishes under one name until it is told to end, through whatever happens to its broker."""
+
+    def __init__(self, peer, topic):
+        super().__init__(daemon=True)
+        self.peer, self.topic, self.ends = peer, topic, threading.Event()
+        self.sent, self.answered, self.fault = 0, 0, None
+
+    def run(self):
+        client = connect(self.peer)
+        producer = client.create_producer(
+            TOPICS + self.topic, producer_name="same", block_if_queue_full=True, send_timeout_millis=0, max_pending_messages=200,
+            batching_enabled=False,
+        )
+        while not self.ends.is_set():
+            producer.send_async(f"{self.peer.cluster}-{self.sent}".encode(), self.on_receipt)
+            self.sent += 1
+            time.sleep(0.001)
+        producer.flush()
+        client.close()
+
+    def on_receipt(self, result, _):
+        self.answered += 1
+        if result != pulsar.Result.Ok:
+            self.fault = result
+
+
+def kills(pharos, other):
+    """Each is killed while both are written to: at the end each has everything of both, in order and once."""
+    senders = [Sender(peer, "kills") for peer in (pharos, other)]
+    for sender in senders:
+        sender.start()
+    for killed in (pharos, other, pharos):
+        before = [sender.answered for sender in senders]
+        until("receipts", lambda: all(sender.answered > count + 500 for sender, count in zip(senders, before)), 120)
+        killed.kill()
+        killed.start()
+    before = [sender.answered for sender in senders]
+    until("receipts", lambda: all(sender.answered > count + 500 for sender, count in zip(senders, before)), 120)
+    for sender in senders:
+        sender.ends.set()
+        sender.join(120)
+        assert sender.answered == sender.sent and not sender.fault, (sender.answered, sender.sent, sender.fault)
+    pharos.has_sent_all("kills", other)
+    other.has_sent_all("kills", pharos)
+    for peer in (pharos, other):
+        found = log_of(peer, "kills", sum(sender.sent for sender in senders))
+        for sender in senders:
+            start = sender.peer.cluster
+            assert texts(found, start.encode() + b"-") == [f"{start}-{n}".encode() for n in range(sender.sent)], f"{peer.cluster} of {start}"
+    ok("kills", f"{[sender.sent for sender in senders]} messages, each once and in order at both")
+
+
+def main():
+    path, jars, admin, folder = sys.argv[1:]
+    ports = free_ports(5)
+    pharos, other = Pharos(path, folder, ports[:2], admin), Pulsar(jars, folder, ports[2:], admin)
+    started = []
+    try:
+        for peer in (pharos, other):
+            peer.start()
+            started.append(peer)
+        pharos.replicates_to(other)
+        other.replicates_to(pharos)
+        ok("set up with pulsar-admin")
+        both_ways(pharos, other)
+        partitions(pharos, other)
+        schemas(pharos, other)
+        kills(pharos, other)
+    except BaseException:
+        for peer in started:
+            print(f"--- {peer.cluster}:\n{peer.tail()}", file=sys.stderr)
+        raise
+    finally:
+        for peer in started:
+            if peer.process:
+                peer.kill()
+
+
+main()
