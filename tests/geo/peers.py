@@ -70,6 +70,8 @@ class Pharos(Peer):
             path, "serve", "--data-dir", os.path.join(folder, "pharos"), "--cluster-name", "pharos",
             "--pulsar-listen", f"127.0.0.1:{ports[0]}", "--http-listen", f"127.0.0.1:{ports[1]}",
             "--policies-deduplication=true", "--shards", "2",
+            # Nothing of what is published has a subscription.
+            "--ledger-default-retention-time", "1h", "--ledger-default-retention-size", "1GiB",
         ]
         super().__init__("pharos", folder, ports, command, admin)
 
@@ -85,7 +87,7 @@ class Pulsar(Peer):
                 "advertisedAddress=127.0.0.1", f"bookiePort={ports[2]}", "allowLoopback=true", "listeningInterface=lo", "advertiseAddress=127.0.0.1",
                 "managedLedgerDefaultEnsembleSize=1", "managedLedgerDefaultWriteQuorum=1", "managedLedgerDefaultAckQuorum=1",
                 "allowAutoTopicCreationType=non-partitioned", "brokerDeleteInactiveTopicsEnabled=false", "brokerDeduplicationEnabled=true",
-                "webSocketServiceEnabled=false", "loadBalancerEnabled=false", "backlogQuotaDefaultLimitGB=-1", "numIOThreads=2",
+                "defaultRetentionTimeInMinutes=60", "defaultRetentionSizeInMB=1000", "webSocketServiceEnabled=false", "loadBalancerEnabled=false", "backlogQuotaDefaultLimitGB=-1", "numIOThreads=2",
                 "numHttpServerThreads=8", "httpServerEnabled=false", "diskUsageThreshold=0.98", "diskUsageWarnThreshold=0.97",
                 "ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage", "dbStorage_writeCacheMaxSizeMb=32",
                 "dbStorage_readAheadCacheMaxSizeMb=16", "",

@@ -41,11 +41,17 @@ def publish(peer, topic, payloads, **options):
     client.close()
 
 
-def log_of(peer, topic, count, wait=60_000):
+def log_of(peer, topic, count, wait=20_000):
     """The messages of a topic: so many, and no more."""
     client = connect(peer)
     reader = client.create_reader(TOPICS + topic, pulsar.MessageId.earliest)
-    found = [reader.read_next(wait) for _ in range(count)]
+    found = []
+    try:
+        while len(found) < count:
+            found.append(reader.read_next(wait))
+    except pulsar.Timeout:
+        missing = {cluster: len(texts(found, cluster)) for cluster in (b"pharos-", b"pulsar-")}
+        raise AssertionError(f"{peer.cluster} has {len(found)} of {count} messages of {topic}: {missing}") from None
     try:
         further = reader.read_next(QUIET)
         raise AssertionError(f"{peer.cluster} has more of {topic}: {further.data()}")
@@ -101,13 +107,13 @@ class Schema(pulsar.schema.Record):
 def schemas(pharos, other):
     for source, target, topic in ((pharos, other, "schema-a"), (other, pharos, "schema-b")):
         client = connect(source)
-        producer = client.create_producer(TOPICS + topic, schema=pulsar.schema.AvroSchema(Schema))
+        producer = client.create_producer(TOPICS + topic, schema=pulsar.schema.JsonSchema(Schema))
         for x in range(10):
             producer.send(Schema(x=x))
         client.close()
         source.has_sent_all(topic, target)
         client = connect(target)
-        reader = client.create_reader(TOPICS + topic, pulsar.MessageId.earliest, schema=pulsar.schema.AvroSchema(Schema))
+        reader = client.create_reader(TOPICS + topic, pulsar.MessageId.earliest, schema=pulsar.schema.JsonSchema(Schema))
         assert [reader.read_next(30_000).value().x for _ in range(10)] == list(range(10))
         client.close()
     ok("schemas")

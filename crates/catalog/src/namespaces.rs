@@ -155,7 +155,7 @@ impl Catalog {
             }
         }
         let policies = complete(policies, &self.inner.options)?;
-        let own = self.own_cluster();
+        let own = OwnCluster::of(self);
         check_replication(&self.inner.known.read(), own, name, &policies)?;
         let (record, outcome) = match self.inner.facts.create(&key, policies).await? {
             Created::New(record) => (record, Ok(())),
@@ -210,7 +210,7 @@ impl Catalog {
             namespace.policies.clone()
         };
         let missing = || NamespaceError::NotFound;
-        let own = self.own_cluster();
+        let own = OwnCluster::of(self);
         let record = self
             .inner
             .facts
@@ -304,19 +304,10 @@ impl Catalog {
     ) -> Result<(), NamespaceError> {
         let mut policies = Policies::default();
         policies.set("replication_clusters", json!(clusters));
-        let own = self.own_cluster();
+        let own = OwnCluster::of(self);
         let facts = self.inner.known.read();
         check_known(&facts, clusters)?;
         check_replication(&facts, own, name, &policies)
-    }
-
-    fn own_cluster(&self) -> OwnCluster<'_> {
-        let policies = RuntimeSettings::of(self).policies();
-        OwnCluster {
-            name: &self.inner.options.cluster_name,
-            // Cursors of replicators are of the embedded engine.
-            replicates: policies.persistence.replication.is_none(),
-        }
     }
 }
 
@@ -326,6 +317,17 @@ struct OwnCluster<'a> {
     name: &'a str,
     /// It sends messages to others.
     replicates: bool,
+}
+
+impl<'a> OwnCluster<'a> {
+    fn of(catalog: &'a Catalog) -> Self {
+        let policies = RuntimeSettings::of(catalog).policies();
+        Self {
+            name: &catalog.inner.options.cluster_name,
+            // Cursors of replicators are of the embedded engine.
+            replicates: policies.persistence.replication.is_none(),
+        }
+    }
 }
 
 /// Fills in what every namespace has. A request may say how many bundles and leave the borders to us.

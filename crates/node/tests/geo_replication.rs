@@ -258,7 +258,7 @@ async fn a_cluster_that_is_away_gets_all_of_it_when_it_is_back() {
     east.stop();
     east.come_back();
     west.come_back();
-    // Nobody asks for the topic: stats would load it.
+    // No client of east asks for the topic; stats would load it.
     let there = west.node().client().await;
     let mut reader = there
         .subscribe(
