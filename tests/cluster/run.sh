@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two brokers on real servers: Apache ZooKeeper and three of Apache's bookies, each a process of its own on loopback. One server after
 # the other is killed, stopped or paused under load, and a checker outside compares every receipt with what is in the topics.
-# What happens is in story.py, with shadow topics in shadows.py, with broadcast consumers that are dealt among brokers in carriers.py,
+# What happens is in story.py, with topics that are deduplicated and compacted in kept.py, with shadow topics in shadows.py, with broadcast consumers that are dealt among brokers in carriers.py,
 # and with servers that ask for passwords in guarded.py.
 #   run.sh PATH-OF-PHAROS
 # Needs Java 17, Maven and Python 3. PHAROS_TEST_CACHE (default $HOME/.cache/pharos-tests) keeps what was installed.

@@ -8,6 +8,7 @@ import time
 
 import pulsar
 
+import kept
 from scene import TAKEOVER_MAX, Load, both_serve, connect, ok, serves
 from servers import SESSION, Cluster, Hosts, until
 
@@ -260,6 +261,7 @@ def main():
         racks_are_written_down(cluster)
         namespaces_say_how_many_copies(cluster)
         a_namespace_is_emptied(cluster)
+        kept.outlasts(cluster, connect, serves, ok, TAKEOVER_MAX)
         load = Load(cluster)
         load.flows(100)
         ok("both brokers serve under load")

@@ -40,7 +40,7 @@ class JavaBroker(Server):
                 "managedLedgerDefaultEnsembleSize=2", "managedLedgerDefaultWriteQuorum=2", "managedLedgerDefaultAckQuorum=2",
                 "managedLedgerMaxEntriesPerLedger=500", "managedLedgerMinLedgerRolloverTimeMinutes=0",
                 "allowAutoTopicCreationType=non-partitioned", "brokerDeleteInactiveTopicsEnabled=false",
-                "acknowledgmentAtBatchIndexLevelEnabled=true", "transactionCoordinatorEnabled=false",
+                "acknowledgmentAtBatchIndexLevelEnabled=true", "brokerDeduplicationEntriesInterval=20", "transactionCoordinatorEnabled=false",
                 "backlogQuotaDefaultLimitGB=-1", "numIOThreads=2", "numHttpServerThreads=8", "",
             ]))
         command = [*self.java, "org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", settings]

@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import time
 import pulsar
 
 from java import JavaBroker
+from kept import Keyed, Numbered, path_of
 from servers import Broker, Cluster, Hosts, free_ports, until
 
 TOPICS = "persistent://public/default/"
@@ -199,6 +201,12 @@ class Story:
             Topic("plain"), Topic("a b*c"), Batches("batches"), Batches("compressed", compression_type=pulsar.CompressionType.ZLib),
             Encrypted("encrypted", sys.argv[3]), Holes("holes"), Chunks("chunks", chunking_enabled=True), Delayed("delayed"),
         ]
+        self.numbered = Numbered("persistent://public/numbered/t")
+        batches = {"batching_enabled": True, "batching_max_messages": 10, "batching_max_publish_delay_ms": 50}
+        self.keyed = [
+            Keyed("persistent://public/keyed/single"),
+            Keyed("persistent://public/keyed/batches", **batches, compression_type=pulsar.CompressionType.LZ4),
+        ]
 
     def act(self, broker):
         """Publishes to all topics, and acknowledges on all subscriptions a part of what is there."""
@@ -221,6 +229,81 @@ class Story:
         messages = sum(len(topic.sent) for topic in self.topics)
         client.close()
         ok(name, f"{messages} messages, {sum(len(t.acked) for t in self.topics)} subscriptions, {time.monotonic() - began:.0f} s")
+
+    def make_kept(self, java):
+        """A namespace that deduplicates, and one of which nothing is kept but what is compacted."""
+        for name in ("numbered", "keyed"):
+            assert java.ask(f"/admin/v2/namespaces/public/{name}", "PUT", b"{}")[0] == 204
+        kept = b'{"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}'
+        assert java.ask("/admin/v2/namespaces/public/numbered/retention", "POST", kept)[0] == 204
+        assert java.ask("/admin/v2/namespaces/public/numbered/deduplication", "POST", b"true")[0] == 204
+
+    def keep(self, broker, name, is_first=False):
+        """What the broker before left is deduplicated and compacted, and is so again after more of it."""
+        began = time.monotonic()
+        client = connect(broker)
+        if not is_first:
+            for keyed in self.keyed:
+                keyed.check(client, False)
+        self.numbered.produce_early(client)
+        self.numbered.produce(client)
+        self.numbered.check(client)
+        for keyed in self.keyed:
+            keyed.publish(client)
+            keyed.check(client, False)
+            keyed.compact(broker)
+            keyed.check(client, True)
+        self.keyed[0].is_trimmed(broker, client)
+        for keyed in self.keyed:
+            keyed.check(client, True)
+            # Of the next one's, some is not compacted.
+            keyed.publish(client)
+        client.close()
+        ok(name, f"{self.numbered.sent} numbers, {sum(keyed.number for keyed in self.keyed)} keyed messages, {time.monotonic() - began:.0f} s")
+
+    def described(self, broker, keyed):
+        """The compacted ledger of a topic, and what it says of itself."""
+        ledger = broker.ask(path_of(keyed.topic) + "/internalStats")[1]["compactedLedger"]["ledgerId"]
+        said = self.cluster.shell("ledgermetadata", "-ledgerid", str(ledger))
+        custom = said.split("customMetadata={")[1].split("}")[0]
+        return ledger, {word: re.search(word + r"=([^,]+)", custom).group(1) for word in ("application", "component", "pulsar/compactedTopic")}
+
+    def lose_compacted(self, java):
+        """A topic of which the compacted ledger is gone is not taken over, and named."""
+        lost = Keyed("persistent://public/keyed/lost", 20)
+        client = connect(java)
+        lost.publish(client)
+        client.close()
+        lost.compact(java)
+        ledger, _ = self.described(java, lost)
+        java.stop()
+        self.cluster.shell("deleteledger", "-ledgerid", str(ledger), "-force")
+        self.look(1, lost.topic, f"ledger {ledger}, cannot be read", "Not everything can be taken over")
+        java.start()
+        assert java.ask(path_of(lost.topic) + "?force=true", "DELETE")[0] == 204
+        java.stop()
+
+    def die_in_the_middle(self, pharos):
+        """Pharos is killed while it compacts and deduplicates. Answers with the last number of which it said that it is stored."""
+        client = connect(pharos)
+        for keyed in self.keyed:
+            keyed.publish(client)
+        answers, first = [], self.numbered.sent + 1
+        producer = client.create_producer(
+            self.numbered.topic, producer_name="numbered", batching_enabled=False, max_pending_messages=10_000
+        )
+        self.numbered.sent += 5_000
+        for number in range(first, self.numbered.sent + 1):
+            producer.send_async(str(number).encode(), lambda result, _: answers.append(result), sequence_id=number)
+        for keyed in self.keyed:
+            keyed.compact(pharos, waits=False)
+        until("some are answered", lambda: len(answers) > 200)
+        stored = len(answers)
+        pharos.kill()
+        # Who waits for the broker to come back would send when another one does.
+        client.shutdown()
+        assert all(result == pulsar.Result.Ok for result in answers[:stored])
+        return first - 1 + stored
 
     def facts(self, broker, step):
         """Tenants, policies, schemas, policies of topics: see facts.py."""
@@ -250,14 +333,11 @@ class Story:
         self.facts(java, "make")
         self.act(java)
         self.check(java, "the checker agrees with a broker of Pulsar")
+        self.make_kept(java)
+        self.keep(java, "it agrees of what is deduplicated and compacted", is_first=True)
+        _, described = self.described(java, self.keyed[0])
         self.look(1, "Brokers that still run", "once no broker runs any more")
-        deduplicated = "/admin/v2/namespaces/public/default/deduplication"
-        assert java.ask(deduplicated, "POST", b"true")[0] == 204
-        java.stop()
-        self.look(1, "policy deduplicationEnabled", "Not everything can be taken over")
-        java.start()
-        assert java.ask(deduplicated, "POST", b"false")[0] == 204
-        java.stop()
+        self.lose_compacted(java)
         self.look(0, "Everything would be taken over.")
         pharos.start()
         until("it is ready", lambda: pharos.ask("/admin/v2/brokers/ready")[0] == 200)
@@ -266,10 +346,13 @@ class Story:
         self.facts(pharos, "change")
         self.act(pharos)
         self.check(pharos, "it goes on with it")
+        self.keep(pharos, "Pharos deduplicates and compacts what a broker of Pulsar did before")
+        assert self.described(pharos, self.keyed[0])[1] == described
         pharos.stop()
         java.start()
         self.facts(java, "changed")
         self.check(java, "a broker of Pulsar serves what Pharos left")
+        self.keep(java, "it deduplicates and compacts what Pharos did before")
         self.act(java)
         java.stop()
         pharos.start()
@@ -280,9 +363,24 @@ class Story:
         # What was acknowledged is written within about a second, a state of many holes within five.
         time.sleep(6)
         self.act_hastily(pharos)
-        pharos.kill()
+        answered = self.die_in_the_middle(pharos)
         java.start()
         self.check(java, "a broker of Pulsar serves what a killed Pharos left")
+        client = connect(java)
+        self.numbered.goes_on(client, answered)
+        client.close()
+        self.keep(java, "it deduplicates and compacts what was under way there")
+        java.stop()
+        pharos.start()
+        until("it is ready", lambda: pharos.ask("/admin/v2/brokers/ready")[0] == 200)
+        self.keep(pharos, "and Pharos once more")
+        answered = self.die_in_the_middle(pharos)
+        pharos.start()
+        until("it is ready", lambda: pharos.ask("/admin/v2/brokers/ready")[0] == 200)
+        client = connect(pharos)
+        self.numbered.goes_on(client, answered)
+        client.close()
+        self.keep(pharos, "and what was under way when that was killed")
 
 
 def main(pharos, jars, folder):
@@ -294,7 +392,8 @@ def main(pharos, jars, folder):
         settings = [
             "--engine", "bookkeeper", "--metadata", f"zk:{cluster.zk}", "--metadata-layout", "pulsar",
             "--bookkeeper-max-frame-size", "5130KiB", "--cluster-name", "pc", "--load-balancer-enabled=false",
-            "--ledger-max-entries", "500", "--ledger-min-rollover-time", "0s",
+            "--ledger-max-entries", "500", "--ledger-min-rollover-time", "0s", "--policies-deduplication-snapshot-entries", "20",
+            "--policies-delete-inactive-topics=false",
         ]
         ours = Broker("", [pharos], folder, "127.0.0.1", ports[2:], settings)
         ours.program = [pharos]

@@ -13,7 +13,7 @@ use pharos_runtime::many;
 use pharos_types::TopicName;
 
 use crate::endpoint::{Endpoint, on};
-use crate::error::{ApiError, ApiResult};
+use crate::error::ApiResult;
 use crate::owners::at_owner;
 use crate::partitions::target;
 use crate::paths::TopicPath;
@@ -45,11 +45,6 @@ async fn status(
 
 async fn compact(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
     check_topic(&admin, &topic)?;
-    if !admin.compaction.is_available() {
-        return Err(ApiError::not_implemented(
-            "topic compaction is not available on a cluster",
-        ));
-    }
     let call = |topic| at_owner(admin.compaction.compact(topic), None);
     many(target(&admin, &topic).topics, call, identity).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -18,12 +18,6 @@ impl CompactionAdmin {
         Self { homes }
     }
 
-    /// Whether topics are compacted here: not on a cluster.
-    #[must_use]
-    pub fn is_available(&self) -> bool {
-        self.homes.broker.shared.options.compaction.is_some()
-    }
-
     /// Begins to compact a topic.
     ///
     /// # Errors
@@ -33,9 +27,7 @@ impl CompactionAdmin {
             topic.compact().map_err(|error| match &error {
                 CompactionAskError::Running => AdminError::Conflict(error.to_string()),
                 CompactionAskError::Closing => AdminError::Unavailable(error.to_string()),
-                CompactionAskError::NotHere | CompactionAskError::Refused(_) => {
-                    AdminError::NotAllowed(error.to_string())
-                }
+                CompactionAskError::Refused(_) => AdminError::NotAllowed(error.to_string()),
             })
         });
         asked.await

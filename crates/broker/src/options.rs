@@ -63,8 +63,8 @@ pub struct Options {
     pub unwritten_bytes_max: u64,
     /// How often it is looked whether topics are to be compacted.
     pub compaction_check_interval: Duration,
-    /// What a topic compaction does; `None`: topics are not compacted here.
-    pub compaction: Option<pharos_compaction::Options>,
+    /// What a topic compaction does.
+    pub compaction: pharos_compaction::Options,
     /// What one tenant may have.
     pub tenants: TenantLimits,
     /// How many coordinators there are for transactions, loaded or not; 0: there are no transactions.
@@ -121,7 +121,7 @@ impl Default for Options {
             backlog_quota_interval: Duration::from_secs(60),
             inactive_topic_interval: Duration::from_secs(60),
             compaction_check_interval: Duration::from_secs(60),
-            compaction: Some(pharos_compaction::Options::default()),
+            compaction: pharos_compaction::Options::default(),
             delete_inactive_partitioned: false,
             subscription_expiration_interval: Duration::from_secs(300),
             catch_up_read_cache_bytes: 128 << 20,

@@ -29,7 +29,7 @@ mod survey;
 mod tests;
 
 pub use run::{CompactionRun, Outcome, ReadLog, RunError, run};
-pub use sieve::{Sieve, Survivor};
+pub use sieve::{Sieve, Survivor, last_index};
 pub use status::{CompactionAskError, CompactionCounts, CompactionStatus};
 pub use survey::{KeySurvey, TooManyKeys};
 

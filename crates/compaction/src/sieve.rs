@@ -28,6 +28,18 @@ pub struct Sieve<'a> {
     removed: u64,
 }
 
+/// The index of the last message that is left in a batch that went through; `None` of an entry that is no batch.
+#[must_use]
+pub fn last_index(codec: &dyn EntryCodec, entry: &[u8], options: Options) -> Option<u32> {
+    let size = codec.facts(entry).batch_size()?;
+    let last = match codec.messages(entry, options.batch_bytes_max) {
+        EntryMessages::Each(messages) => messages.iter().rposition(|message| !message.is_gone),
+        EntryMessages::Whole => None,
+    };
+    let last = last.and_then(|last| u32::try_from(last).ok());
+    Some(last.unwrap_or_else(|| size.saturating_sub(1)))
+}
+
 impl<'a> Sieve<'a> {
     pub(super) fn new(
         codec: &'a dyn EntryCodec,

@@ -48,9 +48,6 @@ pub enum CompactionAskError {
     /// The topic is on its way out.
     #[error("the topic is being closed; try again")]
     Closing,
-    /// Topics are not compacted here.
-    #[error("topic compaction is not available on a cluster")]
-    NotHere,
     /// It cannot be compacted.
     #[error(transparent)]
     Refused(CompactionError),

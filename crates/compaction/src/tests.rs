@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_managed_ledger::{CompactedLedgers, Entry, ManagedLedger, OpenMode, ReadError};
-use pharos_metadata::Memory;
+use pharos_metadata::{Memory, MetadataLayout};
 use pharos_types::Ordinal;
 use pharos_types::entry::EntryMessages;
 use pharos_wire::message::{BatchBuilder, BatchIter, PulsarEntries, encode_entry, peek, split};
@@ -224,8 +224,15 @@ async fn compact(log: &TheLog, options: Options) -> Result<Outcome, RunError> {
 }
 
 async fn open() -> TheLog {
+    open_in(MetadataLayout::Pharos).await
+}
+
+async fn open_in(layout: MetadataLayout) -> TheLog {
     let (engine, metadata) = (Arc::new(MemoryEngine::new()), Arc::new(Memory::new()));
-    let options = pharos_managed_ledger::Options::default();
+    let options = pharos_managed_ledger::Options {
+        layout,
+        ..Default::default()
+    };
     let log = ManagedLedger::open("a/b/persistent/t", engine, metadata, options, OpenMode::Create, 0);
     TheLog(log.await.unwrap())
 }
@@ -265,7 +272,9 @@ async fn left(log: &TheLog, original: &[Bytes]) -> BTreeMap<u64, BTreeSet<usize>
         if PulsarEntries.messages(was, 1 << 20) == EntryMessages::Whole {
             stays = BTreeSet::from([0, 1, 2]);
         }
-        if let Some(last) = entry.last_index {
+        let last = last_index(&PulsarEntries, &entry.payload, Options::default());
+        assert_eq!(entry.last_index.or(last), last);
+        if let Some(last) = last {
             assert_eq!(stays.last().copied(), Some(last as usize));
         }
         left.insert(entry.ordinal.0, stays);
@@ -338,10 +347,12 @@ proptest! {
     fn runs_leave_the_last_message_of_each_key(
         rounds in prop::collection::vec(publishes(), 1..4),
         keep_keyless in any::<bool>(),
+        is_pulsar_s in any::<bool>(),
     ) {
         block_on(async {
             let options = Options { keep_keyless, ..Options::default() };
-            let mut log = open().await;
+            let layout = if is_pulsar_s { MetadataLayout::Pulsar } else { MetadataLayout::Pharos };
+            let mut log = open_in(layout).await;
             let (mut all, mut number) = (Vec::new(), 0);
             for round in &rounds {
                 let news: Vec<Bytes> = round.iter().flat_map(|one| encode(one, &mut number)).collect();

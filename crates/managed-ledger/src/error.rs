@@ -53,6 +53,15 @@ pub enum OpenError {
         #[source]
         cause: crate::cursor::Malformed,
     },
+    /// The compacted ledger cannot be looked at; retry later.
+    #[error("cannot read the compacted ledger {ledger}")]
+    Compacted {
+        /// The ledger.
+        ledger: LedgerId,
+        /// Why.
+        #[source]
+        cause: pharos_ledger::ReadError,
+    },
     /// The cursor state could not be written back.
     #[error("cannot write the cursor ledger")]
     WriteCursors(#[from] CommitError),

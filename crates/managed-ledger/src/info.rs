@@ -14,11 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use pharos_ledger::FaultKind;
 use pharos_metadata::{Expect, MetadataLayout, MetadataStore, Version, WriteError};
-use pharos_types::LedgerId;
+use pharos_types::{LedgerId, Ordinal};
 use prost::Message;
 
 use crate::offload_info::{OffloadInfo, OffloadTargetInfo};
 use crate::pulsar;
+use crate::pulsar::compacted::NamedLedger;
 
 /// Where all infos are.
 pub const INFO_PREFIX: &str = "managed-ledgers/";
@@ -80,7 +81,7 @@ pub struct ManagedLedgerInfo {
     pub compaction: Option<CompactionInfo>,
 }
 
-/// The compacted ledger of a managed ledger.
+/// The compacted ledger of a managed ledger. In Pulsar's layout only the ids are here: its node says the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct CompactionInfo {
     /// Its id; absent while there is none.
@@ -377,6 +378,8 @@ pub(crate) struct InfoHandle {
     seen: Mutex<(ManagedLedgerInfo, Version)>,
     /// Ledgers that are deleted and still noted; the next change takes the notes away. Locked as `seen` is, and before it.
     deleted: Mutex<Vec<u64>>,
+    /// In Pulsar's layout, what is compacted, and else where the cursor of what is to be stands. Locked for a copy only.
+    compacted: Mutex<(Option<NamedLedger>, Option<Ordinal>)>,
 }
 
 impl InfoHandle {
@@ -394,7 +397,28 @@ impl InfoHandle {
             writer_epoch: info.writer_epoch,
             seen: Mutex::new((info, version)),
             deleted: Mutex::default(),
+            compacted: Mutex::default(),
         }
+    }
+
+    /// What is compacted, in Pulsar's layout.
+    pub(crate) fn compacted(&self) -> Option<NamedLedger> {
+        self.compacted_parts().0.clone()
+    }
+
+    /// Where the cursor stands of what is to be compacted and never was, in Pulsar's layout.
+    pub(crate) fn held(&self) -> Option<Ordinal> {
+        self.compacted_parts().1
+    }
+
+    /// Something else is compacted now, or nothing. `place`: where the cursor stands, if there is one.
+    pub(crate) fn set_compacted(&self, named: Option<NamedLedger>, place: Option<Ordinal>) {
+        let held = place.filter(|_| named.is_none());
+        *self.compacted_parts() = (named, held);
+    }
+
+    fn compacted_parts(&self) -> MutexGuard<'_, (Option<NamedLedger>, Option<Ordinal>)> {
+        self.compacted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that a ledger that was given up is gone from the engine. Stored with the next change: deleting it again does no harm.

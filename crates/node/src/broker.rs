@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 
 use crate::changeable::ChangeableAtRuntime;
 use crate::files::Files;
-use crate::settings::{ByteSize, Limit, Settings, StorageIo};
+use crate::settings::{ByteSize, Engine, Limit, Settings, StorageIo};
 use crate::storage_metrics;
 use crate::stores::StoresInUse;
 use crate::tls::Entrances;
@@ -414,13 +414,11 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         catch_up_read_cache_bytes: bytes(ledger.catch_up_read_cache_size),
         newest_cache_bytes: bytes(ledger.cache_size) / 2,
         compaction_check_interval: policies.compaction_check_interval,
-        compaction: (settings.cluster.engine == crate::settings::Engine::Embedded).then(|| {
-            pharos_compaction::Options {
-                keep_keyless: settings.topic_compaction.retain_null_key,
-                keys_bytes_max: bytes(settings.topic_compaction.max_keys_size),
-                ..pharos_compaction::Options::default()
-            }
-        }),
+        compaction: pharos_compaction::Options {
+            keep_keyless: settings.topic_compaction.retain_null_key,
+            keys_bytes_max: bytes(settings.topic_compaction.max_keys_size),
+            ..pharos_compaction::Options::default()
+        },
         unwritten_bytes_max: topics.max_unwritten_size.0,
         tenants: TenantLimits {
             publish_rate: settings.limits.publish_rate_per_tenant,
@@ -430,7 +428,11 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
             names_max: policies.deduplication_max_producers as usize,
             entries_max: u64::from(policies.deduplication_snapshot_entries),
             gone_ms_max: millis(policies.deduplication_producer_inactivity_timeout),
-            ..pharos_dedup::SequenceLimits::default()
+            bytes_max: match settings.cluster.engine {
+                Engine::Embedded => pharos_dedup::SequenceLimits::default().bytes_max,
+                // It is one entry of a cursor's ledger, with some bytes more for each name: a bookie takes 5 MiB.
+                Engine::BookKeeper => 2 << 20,
+            },
         },
         replication: crate::settings::replication_limits(settings, shards),
         // Set once the stores say how many there were.

@@ -92,8 +92,8 @@ table! { Resource::Topics;
     REVOKE = Route::delete(at!("/permissions/{role}"), "revoke", Action::UpdatePermissions).fails(&[404, 409, 501]);
     "What came of the last compaction since the topic was loaded."
     COMPACTION_STATUS = Route::get(at!("/compaction"), "compactionStatus", Action::ReadStats).json::<LongRunningProcessStatus>().fails(&[404, 405]);
-    "Begins to compact a topic, or its partitions; 409 while one is compacted, 501 on a cluster."
-    COMPACT = Route::put(at!("/compaction"), "compact", Action::Compact).fails(&[404, 405, 409, 501]);
+    "Begins to compact a topic, or its partitions; 409 while one is compacted."
+    COMPACT = Route::put(at!("/compaction"), "compact", Action::Compact).fails(&[404, 405, 409]);
     "The shadow topics of a topic: those that show what is published to it."
     SHADOWS = Route::get(at!("/shadowTopics"), "shadows", Action::ReadTopic).json::<Vec<String>>().fails(&[404]);
     "Names the shadow topics of a topic, in place of those it had; each was made with the property `PULSAR.SHADOW_SOURCE`. 412 for one that was not."

@@ -1,5 +1,6 @@
 //! Deduplication: receipts in order, sends that cannot be judged, logs that refuse an entry.
 
+use pharos_metadata::MetadataLayout;
 use pharos_types::Position;
 use pharos_wire::message::encode_entry;
 use pharos_wire::proto::MessageMetadata;
@@ -194,12 +195,19 @@ async fn what_a_full_device_refused_is_taken_later_and_nothing_goes_before_it() 
 
 #[tokio::test]
 async fn the_state_is_there_again_after_an_unload_and_a_start() {
-    for entries_max in [2, 1_000] {
+    for (entries_max, layout) in [
+        (2, MetadataLayout::Pharos),
+        (1_000, MetadataLayout::Pharos),
+        (2, MetadataLayout::Pulsar),
+        (1_000, MetadataLayout::Pulsar),
+    ] {
         let world = World::new();
         let life = Life::new();
-        let bench = world
-            .start_with(&life, |options| options.deduplication.entries_max = entries_max)
-            .await;
+        let change = move |options: &mut Options| {
+            options.deduplication.entries_max = entries_max;
+            options.managed_ledger.layout = layout;
+        };
+        let bench = world.start_with(&life, change).await;
         let name = topic("t");
         bench.create_topic(&name).await;
         let policy = bench
@@ -219,7 +227,7 @@ async fn the_state_is_there_again_after_an_unload_and_a_start() {
             })
             .await;
         drop(bench);
-        let bench = world.start(&Life::new()).await;
+        let bench = world.start_with(&Life::new(), change).await;
         let wanted = name.clone();
         bench
             .on(bench.home(&name), move |shard| async move {

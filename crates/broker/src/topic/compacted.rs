@@ -65,19 +65,18 @@ impl CompactedReads<'_> {
         if first == Ordinal(0) {
             return Ok(start);
         }
-        match start {
-            StartAt::Earliest => Ok(match self.view() {
-                Some(_) => StartAt::Place(Ordinal(0)),
-                None => start,
-            }),
-            StartAt::At(position) => {
-                let place = self
-                    .of_view(|view| async move { view.place_of(position).await })
-                    .await?;
-                Ok(place.filter(|place| *place < first).map_or(start, StartAt::Place))
+        let place = match start {
+            StartAt::Earliest => {
+                self.of_view(|view| async move { view.first_place().await })
+                    .await?
             }
-            StartAt::Latest | StartAt::Place(_) => Ok(start),
-        }
+            StartAt::At(position) => {
+                self.of_view(|view| async move { view.place_of(position).await })
+                    .await?
+            }
+            StartAt::Latest | StartAt::Place(_) => None,
+        };
+        Ok(place.filter(|place| *place < first).map_or(start, StartAt::Place))
     }
 
     /// Entries of the compacted view from `from` on, none at the end.
@@ -210,11 +209,17 @@ impl CompactedReads<'_> {
         let last = last
             .map_err(|error| CursorError::Storage(chain(&error)))?
             .flatten();
+        let cx = &self.0.cx;
+        let last_index = |entry: &CompactedEntry| {
+            let told = entry.last_index;
+            told.or_else(|| pharos_compaction::last_index(cx.codec, &entry.payload, cx.options().compaction))
+        };
         Ok(LastMessage {
             position: last.as_ref().map(|entry| entry.position),
             // What is gone behind it in its batch does not count.
             batch_size: last
-                .and_then(|entry| entry.last_index)
+                .as_ref()
+                .and_then(last_index)
                 .map(|index| index.saturating_add(1)),
             ..known
         })

@@ -20,7 +20,7 @@ use pharos_types::Ordinal;
 use tokio::sync::oneshot;
 
 use super::retire::bytes_after;
-use super::{Stored, Topic, TopicContext};
+use super::{Stored, Topic};
 use crate::error::{CursorError, chain};
 
 /// How long a topic that closes waits for a run that it called off.
@@ -72,10 +72,9 @@ impl Compaction {
 
 impl Stored {
     /// Sees to it that what is to be compacted stays, before anything else is trimmed.
-    pub(super) fn await_compaction(&mut self, cx: &TopicContext) {
-        let is_here =
-            cx.options().compaction.is_some() && CompactedLedgers::of(&self.log.ledger).check().is_ok();
-        let is_awaited = is_here && self.policies.compaction_threshold > 0;
+    pub(super) fn await_compaction(&mut self) {
+        let can_be = CompactedLedgers::of(&self.log.ledger).check().is_ok();
+        let is_awaited = can_be && self.policies.compaction_threshold > 0;
         let first = self.log.ledger.first();
         self.compaction.awaited = is_awaited.then(|| self.compaction.awaited.unwrap_or(first));
     }
@@ -134,9 +133,7 @@ impl Compacting<'_> {
         let Some(me) = self.0.cx.me() else {
             return Err(CompactionAskError::Closing);
         };
-        let Some(options) = self.0.cx.options().compaction else {
-            return Err(CompactionAskError::NotHere);
-        };
+        let options = self.0.cx.options().compaction;
         let stopped = {
             let stored = &mut self.0.state.borrow_mut().stored;
             if stored.closing {
@@ -275,7 +272,7 @@ impl Compacting<'_> {
         state.stored.compaction.view = None;
         state.stored.compaction.found.clear();
         state.attached.links.compacted(&self.0.cx);
-        state.stored.await_compaction(&self.0.cx);
+        state.stored.await_compaction();
         state.stored.trim_soon(&self.0.cx);
         Ok(())
     }

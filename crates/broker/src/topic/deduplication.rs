@@ -227,9 +227,6 @@ impl Stored {
     }
 
     fn recover(&mut self, cx: &TopicContext) {
-        if !self.cursors.log().takes_system_cursors() {
-            return self.publishing.dedup.become_status(DeduplicationStatus::Failed);
-        }
         let (first, end) = (self.log.ledger.first(), self.log.ledger.end());
         let limits = cx.options().deduplication;
         let stored = self.cursors.system_cursor(CURSOR);

@@ -100,8 +100,7 @@ impl DurableCursors {
     /// durable. It holds back trimming at its place before until the next commit is durable.
     ///
     /// # Errors
-    /// Nothing changed. [`QueueError::TooLarge`], where the properties exceed what one record takes;
-    /// [`QueueError::NoSystemCursors`], where the layout has none.
+    /// Nothing changed. [`QueueError::TooLarge`], where the properties exceed what one record takes.
     pub(super) fn put_system_cursor(
         &mut self,
         name: &str,

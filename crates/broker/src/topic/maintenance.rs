@@ -70,7 +70,7 @@ impl State {
         self.stored.log.ledger.set_copies(replication, affinity());
         self.stored.cursors.log_mut().set_copies(replication, affinity());
         self.stored.policies = Rc::new(policies);
-        self.stored.await_compaction(cx);
+        self.stored.await_compaction();
         self.stored.offload_soon();
         let (options, limits) = self.stored.dispatch_options();
         for subscription in self.attached.subscriptions.values_mut() {

@@ -160,7 +160,7 @@ impl StoredTopic {
             used_ms: Cell::new(now_ms),
             state: RefCell::new(state),
         });
-        topic.state.borrow_mut().stored.await_compaction(&topic.cx);
+        topic.state.borrow_mut().stored.await_compaction();
         if let Some(source) = self.source {
             Following::begin(&topic, source);
         }

@@ -24,7 +24,7 @@ impl Stored {
         let acked = lowest.unwrap_or_else(|| self.log.ledger.durable_end());
         // What transactions are open in is not read yet.
         let acked = acked.min(self.log.readable_end());
-        // What cursors of Pulsar hold that are no subscriptions is kept for its brokers.
+        // What a broker of Pulsar was to compact is kept until it is.
         let held = [self.cursors.log().held(), self.compaction.floor()];
         let acked = held.into_iter().flatten().fold(acked, Ordinal::min);
         self.held_by_carriers().map_or(acked, |held| held.min(acked))

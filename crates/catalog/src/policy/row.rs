@@ -105,8 +105,6 @@ pub enum Guard {
     Copies,
     /// There are bookies to choose from, in groups that are written down.
     Bookies,
-    /// The engine is the embedded one.
-    EmbeddedEngine,
     /// Retention must be larger than the backlog quotas of the same level.
     Quotas,
     /// The clusters that are known and that the tenant may use; this one must be among them.
@@ -394,20 +392,6 @@ impl Row {
         }
     }
 
-    /// Refuses what only topics of the embedded engine have.
-    ///
-    /// # Errors
-    /// [`Refusal::NotActedOn`].
-    pub fn check_in_pulsar_s_layout(&self, level: Level, value: &Value) -> Result<(), Refusal> {
-        if self.guard != Guard::EmbeddedEngine || check::is_off(value) {
-            return Ok(());
-        }
-        let name = self.key(level);
-        Err(Refusal::NotActedOn(format!(
-            "policy {name} is not enforced with engine = bookkeeper in this release, so it cannot be set"
-        )))
-    }
-
     /// Checks a value that came in and gives it the shape that is stored: its shape, then whether anything would act on it.
     /// What [`Guard::Quotas`], [`Guard::Clusters`] of topics, [`Guard::OffloadDrivers`], [`Guard::Bookies`] and the bookies of [`Guard::Copies`] ask for needs
     /// more than the value, and is asked for by who sets it.
@@ -429,9 +413,6 @@ impl Row {
         match self.guard {
             Guard::Copies => check::copies(&value, &broker.persistence)?,
             Guard::Bookies => check::bookies(&broker.persistence)?,
-            Guard::EmbeddedEngine if broker.persistence.replication.is_some() => {
-                self.check_in_pulsar_s_layout(level, &value)?;
-            }
             Guard::OwnCluster if check::names_only(&value, cluster) => {}
             _ if self.acts_on(level) || check::is_off(&value) => {}
             _ => {

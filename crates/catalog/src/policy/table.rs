@@ -150,7 +150,6 @@ policies! {
             .namespace("compactionThreshold", "compaction_threshold")
             .put_on_namespaces()
             .topic("compactionThreshold")
-            .guard(Guard::EmbeddedEngine)
             .acts("broker/src/topic/compaction.rs");
 
     /// When an unused topic is deleted.
@@ -322,7 +321,6 @@ policies! {
             .settings(&["policies.deduplication"])
             .namespace("deduplication", "deduplicationEnabled")
             .topic("deduplicationEnabled")
-            .guard(Guard::EmbeddedEngine)
             .acts("broker/src/topic/deduplication.rs");
 
     /// Seconds after which the state of deduplication is stored, if it changed; 0 is never by time.
@@ -331,7 +329,6 @@ policies! {
             .settings(&["policies.deduplication_snapshot_interval"])
             .namespace("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds")
             .topic("deduplicationSnapshotInterval")
-            .guard(Guard::EmbeddedEngine)
             .acts("broker/src/topic/deduplication.rs");
 
     /// Whether only encrypted messages are taken.

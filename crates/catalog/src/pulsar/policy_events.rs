@@ -269,6 +269,36 @@ impl<'a> EventsReader<'a> {
         Ok(ledger.and_then(|property| u64::try_from(property.value).ok()))
     }
 
+    /// Looks whether what a topic was compacted into is there, changing nothing.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) async fn look_at_compacted(&self, topic: &TopicName) -> Result<(), String> {
+        let key = keys::moved(&keys::topic(topic), keys::TOPICS, keys::PULSAR_TOPICS).unwrap_or_default();
+        let named = self.compacted_ledger(topic, &key).await;
+        let Some(ledger) = named.map_err(|error| error.to_string())? else {
+            return Ok(());
+        };
+        let lost =
+            |cause: String| format!("what it was compacted into, ledger {ledger}, cannot be read: {cause}");
+        let (id, engine) = (LedgerId(ledger), &self.facts.ledgers);
+        let there = engine.follow(id, None).await;
+        let there = there.map_err(|error| lost(error.to_string()))?;
+        // The first and the last: what lies between them was not looked at when it was written either.
+        for place in [Some(0), there.entries.checked_sub(1)].into_iter().flatten() {
+            if place >= there.entries {
+                continue;
+            }
+            let read = engine.read(id, EntryId(place), 1, 1).await;
+            let read = read.map_err(|error| lost(error.to_string()))?;
+            let entry = read.into_iter().next().and_then(|entry| compacted(entry.payload));
+            if entry.is_none() {
+                return Err(lost(format!("entry {place} is damaged")));
+            }
+        }
+        Ok(())
+    }
+
     /// The entries of a ledger from `first` on. `is_open`: its writer may not have closed it.
     async fn entries(
         &self,

@@ -18,8 +18,9 @@ use crate::{GLOBAL, Policies};
 
 /// Brokers are registered below it.
 const BROKERS: &str = "loadbalance/brokers/";
-/// The cursor of what a topic is compacted by.
+/// The cursor of what a topic is compacted by, and that of deduplication.
 const COMPACTION: &str = "__compaction";
+const DEDUPLICATION: &str = "pulsar.dedup";
 /// Beginning of the cursors of what is copied to other clusters.
 const REPLICATOR: &str = "pulsar.repl";
 /// What a compressed state of a cursor begins with.
@@ -93,7 +94,12 @@ impl PulsarFacts {
     /// # Errors
     /// The store cannot be read.
     pub async fn examine(&self, cluster: &str, broker: &BrokerPolicies) -> Result<Takeover, ReadError> {
-        let mut found = examine(&*self.store, cluster, broker).await?;
+        let (mut found, compacted) = examine(&*self.store, cluster, broker).await?;
+        for topic in compacted {
+            if let Err(why) = EventsReader::new(self, false).look_at_compacted(&topic).await {
+                found.refuse(topic, why);
+            }
+        }
         match EventsReader::new(self, false)
             .read_all(&EventLogsRead::new())
             .await
@@ -124,7 +130,7 @@ async fn examine(
     store: &dyn MetadataStore,
     cluster: &str,
     broker: &BrokerPolicies,
-) -> Result<Takeover, ReadError> {
+) -> Result<(Takeover, Vec<TopicName>), ReadError> {
     let mut found = Takeover::default();
     for key in store.list(keys::CLUSTERS).await? {
         if let Some(keys::OfCluster::Itself(name)) = keys::cluster_of(&key) {
@@ -144,9 +150,9 @@ async fn examine(
         .filter_map(|key| Some(key.strip_prefix(BROKERS)?.to_owned()))
         .collect();
     namespaces(store, cluster, broker, &mut found).await?;
-    topics(store, &mut found).await?;
+    let compacted = topics(store, &mut found).await?;
     schemas(store, &mut found).await?;
-    Ok(found)
+    Ok((found, compacted))
 }
 
 async fn namespaces(
@@ -228,10 +234,7 @@ fn policies(path: &str, policies: &Policies, cluster: &str, broker: &BrokerPolic
             if !at.acts {
                 found.refuse(what(member), "nothing acts on it in this release");
             }
-        } else if let Err(refusal) = row
-            .check_in_pulsar_s_layout(Level::Namespace, said)
-            .and_then(|()| row.accept(Level::Namespace, said.clone(), broker, cluster))
-        {
+        } else if let Err(refusal) = row.accept(Level::Namespace, said.clone(), broker, cluster) {
             match HINTS.contains(&member.as_str()) {
                 true => found.note(what(member), refusal),
                 false => found.refuse(what(member), refusal),
@@ -260,10 +263,7 @@ fn topic_policies(
             continue;
         }
         let row = policy::all().find(|row| row.topic.is_some_and(|at| at.path == name));
-        let accepted = row.map(|row| {
-            row.check_in_pulsar_s_layout(Level::Topic, value)
-                .and_then(|()| row.accept(Level::Topic, value.clone(), broker, cluster))
-        });
+        let accepted = row.map(|row| row.accept(Level::Topic, value.clone(), broker, cluster));
         match accepted {
             Some(Ok(_)) => {}
             Some(Err(refusal)) => found.refuse(what, refusal),
@@ -273,7 +273,9 @@ fn topic_policies(
     found.topic_policies.push(topic);
 }
 
-async fn topics(store: &dyn MetadataStore, found: &mut Takeover) -> Result<(), ReadError> {
+/// Answers with the topics that are compacted.
+async fn topics(store: &dyn MetadataStore, found: &mut Takeover) -> Result<Vec<TopicName>, ReadError> {
+    let mut compacted = Vec::new();
     for key in store.list(keys::PULSAR_TOPICS).await? {
         let Some(path) = key.strip_prefix(keys::PULSAR_TOPICS) else {
             continue;
@@ -313,10 +315,10 @@ async fn topics(store: &dyn MetadataStore, found: &mut Takeover) -> Result<(), R
                 let why = "its state is compressed: managedCursorInfoCompressionType must be NONE";
                 found.refuse(format!("subscription {name} of {topic}"), why);
             }
-            if name != COMPACTION {
-                found.topics.entry(topic.to_string()).or_default().push(name);
-            } else if !topic.is_system() {
-                found.refuse(topic, "it is compacted, and what was compacted is not served");
+            match name.as_str() {
+                COMPACTION => compacted.push(topic),
+                DEDUPLICATION => {}
+                _ => found.topics.entry(topic.to_string()).or_default().push(name),
             }
             continue;
         }
@@ -334,7 +336,7 @@ async fn topics(store: &dyn MetadataStore, found: &mut Takeover) -> Result<(), R
             .unwrap_or_default();
         of_topic(&topic, &value, found);
     }
-    Ok(())
+    Ok(compacted)
 }
 
 fn of_topic(topic: &TopicName, info: &[u8], found: &mut Takeover) {

@@ -13,6 +13,8 @@
 //! 3. the info names it with its horizon, and gives the one before it up;
 //! 4. that one is deleted.
 //!
+//! In Pulsar's layout the node of a cursor names it, in a step of its own ([`crate::pulsar::compaction`]), and entries have Pulsar's form.
+//!
 //! What entries mean, and which of them survive, is not known here. [`CompactedView`] reads; [`CompactedWriter`] is one run.
 //!
 //! Always true: ordinals in a compacted ledger rise and are below its horizon; the log is whole from the horizon on, as long as its

@@ -17,7 +17,8 @@ pub struct CompactedEntry {
     pub ordinal: Ordinal,
     /// On the wire.
     pub position: Position,
-    /// The index of the last message that is left in a batch; `None` of an entry that is no batch.
+    /// The index of the last message that is left in a batch; `None` of an entry that is no batch, and where only the payload says it, which is so in
+    /// Pulsar's form.
     pub last_index: Option<u32>,
     /// What was appended, or a batch with fewer messages.
     pub payload: Bytes,

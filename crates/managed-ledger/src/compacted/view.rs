@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use pharos_ledger::LedgerEngine;
 use pharos_types::{EntryId, LedgerId, Ordinal, Position};
 
 use super::record::{CompactedEntry, HEADER_BYTES};
 use crate::error::ReadError;
 use crate::info::CompactionInfo;
+use crate::pulsar::compacted::{self, LedgerPlaces, NamedLedger};
 
 /// A compacted ledger that is durable and named. Clones are cheap and see the same ledger, also when another took its place: its
 /// reads fail then.
@@ -18,7 +20,8 @@ pub struct CompactedView {
     horizon: Ordinal,
     entries: u64,
     bytes: u64,
-    at_ms: u64,
+    /// Where its entries were, if they are in Pulsar's form.
+    places: Option<LedgerPlaces>,
 }
 
 impl CompactedView {
@@ -30,8 +33,20 @@ impl CompactedView {
             horizon: Ordinal(info.horizon),
             entries: info.entries,
             bytes: info.bytes,
-            at_ms: info.at_ms,
+            places: None,
         })
+    }
+
+    /// What a node of Pulsar's layout names.
+    pub(crate) fn of_named(named: NamedLedger, engine: &Arc<dyn LedgerEngine>) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            ledger: named.ledger,
+            horizon: named.horizon,
+            entries: named.entries,
+            bytes: named.bytes,
+            places: Some(named.places),
+        }
     }
 
     /// Its ledger.
@@ -52,16 +67,10 @@ impl CompactedView {
         self.entries
     }
 
-    /// Payload bytes in it, without what says where entries were.
+    /// Payload bytes in it; in Pulsar's form with what says where entries were.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// When it was finished, in milliseconds since 1970.
-    #[must_use]
-    pub fn at_ms(&self) -> u64 {
-        self.at_ms
     }
 
     /// Its entries from `index` on, counted from 0: at least one when there is one, then as many as fit in `entries_max` and
@@ -94,8 +103,18 @@ impl CompactedView {
         }
         let found = found.into_iter().take(entries_max);
         found
-            .map(|entry| CompactedEntry::decode(entry.payload).ok_or_else(|| missing(entry.id.0)))
+            .map(|entry| self.decode(entry.payload).ok_or_else(|| missing(entry.id.0)))
             .collect()
+    }
+
+    fn decode(&self, entry: Bytes) -> Option<CompactedEntry> {
+        match &self.places {
+            None => CompactedEntry::decode(entry),
+            Some(places) => {
+                let entry = compacted::decode(entry, places)?;
+                (entry.ordinal < self.horizon).then_some(entry)
+            }
+        }
     }
 
     /// The index of its first entry at or after a place in the log; [`entries`](Self::entries) when there is none. Reads about log2
@@ -108,6 +127,15 @@ impl CompactedView {
             true => Ok(self.entries),
             false => self.search(|entry| entry.ordinal < place).await,
         }
+    }
+
+    /// The place of its first entry; its horizon when nothing survived.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub async fn first_place(&self) -> Result<Ordinal, ReadError> {
+        let found = self.read(0, 1, 1).await?;
+        Ok(found.first().map_or(self.horizon, |entry| entry.ordinal))
     }
 
     /// The place of its first entry at or after a position of the log; its horizon when there is none.

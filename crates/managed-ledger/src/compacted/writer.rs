@@ -1,16 +1,24 @@
 //! One run of a topic compaction, as far as it is stored.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pharos_ledger::{AppendError, CreateOptions, Durability, LedgerEngine, LedgerWriter, StorageFault};
+use pharos_ledger::{
+    Affinity, AppendError, CreateOptions, Durability, LedgerEngine, LedgerWriter, Replication, StorageFault,
+};
 use pharos_metadata::MetadataLayout;
 use pharos_types::{LedgerId, Ordinal};
 
 use super::record::CompactedEntry;
 use super::view::CompactedView;
+use crate::cursor::AckState;
 use crate::error::ReadError;
-use crate::info::{CompactionInfo, InfoError, InfoHandle};
+use crate::info::{CompactionInfo, InfoError, InfoHandle, ManagedLedgerInfo};
 use crate::ledger::ManagedLedger;
+use crate::pulsar::compacted::{self, LedgerPlaces, NamedLedger};
+use crate::pulsar::compaction;
+use crate::pulsar::cursor::{CursorState, state_of};
+use crate::table::LedgerTable;
 
 /// What is given to the engine and not durable, in bytes; beyond it a run waits.
 const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
@@ -18,11 +26,6 @@ const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
 /// Why a run of topic compaction ended without a compacted ledger. What was compacted before is as it was.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CompactionError {
-    /// What is compacted in the layout of Pulsar's brokers is theirs.
-    #[error(
-        "topic compaction is not available on a cluster, where Pulsar's brokers may own the topic as well"
-    )]
-    Layout,
     /// It shows the entries of another.
     #[error("a shadow topic has nothing of its own to compact")]
     Shadow,
@@ -48,34 +51,44 @@ pub struct CompactedLedgers {
     engine: Arc<dyn LedgerEngine>,
     info: Arc<InfoHandle>,
     is_shadow: bool,
+    table: LedgerTable,
+    durable_end: Ordinal,
+    replication: Option<Replication>,
+    affinity: Option<Arc<Affinity>>,
 }
 
 impl CompactedLedgers {
-    /// Those of an open managed ledger.
+    /// Those of an open managed ledger, whose cursors are open too.
     #[must_use]
     pub fn of(ledger: &ManagedLedger) -> Self {
         Self {
             engine: Arc::clone(ledger.engine()),
             info: Arc::clone(ledger.info()),
             is_shadow: ledger.is_shadow(),
+            table: ledger.table(),
+            durable_end: ledger.durable_end(),
+            replication: ledger.replication(),
+            affinity: ledger.affinity(),
         }
     }
 
     /// What was compacted, as stored.
     #[must_use]
     pub fn view(&self) -> Option<CompactedView> {
-        CompactedView::of(&self.info.seen().compaction?, &self.engine)
+        match self.info.layout() {
+            MetadataLayout::Pharos => CompactedView::of(&self.info.seen().compaction?, &self.engine),
+            MetadataLayout::Pulsar => Some(CompactedView::of_named(self.info.compacted()?, &self.engine)),
+        }
     }
 
     /// Whether it could be compacted, whatever is in it.
     ///
     /// # Errors
-    /// `Layout`, `Shadow`.
+    /// `Shadow`.
     pub fn check(&self) -> Result<(), CompactionError> {
-        match (self.info.layout(), self.is_shadow) {
-            (MetadataLayout::Pulsar, _) => Err(CompactionError::Layout),
-            (_, true) => Err(CompactionError::Shadow),
-            _ => Ok(()),
+        match self.is_shadow {
+            true => Err(CompactionError::Shadow),
+            false => Ok(()),
         }
     }
 
@@ -85,20 +98,44 @@ impl CompactedLedgers {
     /// [`CompactionError`].
     pub async fn begin(self) -> Result<CompactedWriter, CompactionError> {
         self.check()?;
-        let Self { engine, info, .. } = self;
+        let pulsar = match self.info.layout() {
+            MetadataLayout::Pharos => None,
+            MetadataLayout::Pulsar => Some(PulsarForm::of(&self)),
+        };
         // The info will name it: it must not be less durable.
         let options = CreateOptions {
             durability: Durability::Sync,
             is_background: true,
+            replication: self.replication,
+            affinity: self.affinity.as_deref().cloned(),
+            custom: match &pulsar {
+                None => BTreeMap::new(),
+                Some(_) => {
+                    let last = self.durable_end.0.checked_sub(1);
+                    let last = last.and_then(|last| self.table.position_of(Ordinal(last)));
+                    compacted::custom(self.info.name(), last)
+                }
+            },
             ..CreateOptions::default()
+        };
+        let Self { engine, info, .. } = self;
+        // Of a run whose end the store did not confirm. In Pulsar's layout the node may name it all the same.
+        let is_unconfirmed = info.seen().compaction.is_some_and(|it| it.writing.is_some());
+        let named = match is_unconfirmed && pulsar.is_some() {
+            true => compaction::named(&info).await?,
+            false => None,
         };
         let writer = engine.create(options).await?;
         let id = writer.id().0;
         let begun = info.update(|info| {
             let compaction = info.compaction.get_or_insert_default();
-            // Of a run whose end the store did not confirm, and does not know of.
             let unfinished = compaction.writing.replace(id).filter(|other| *other != id);
-            unfinished.into_iter().for_each(|other| info.give_up(other));
+            let unnamed = match unfinished {
+                // The one before it is read as long as the topic is loaded, and deleted by the next opening.
+                Some(other) if named == Some(other) => compaction.ledger.replace(other),
+                other => other,
+            };
+            unnamed.into_iter().for_each(|other| info.give_up(other));
         });
         // On an error it is empty, and given up at the next opening if it was named.
         begun.await?;
@@ -109,6 +146,7 @@ impl CompactedLedgers {
             in_flight: 0,
             entries: 0,
             bytes: 0,
+            pulsar,
         })
     }
 
@@ -120,6 +158,10 @@ impl CompactedLedgers {
     pub async fn forget(self) -> Result<(), InfoError> {
         let Self { engine, info, .. } = self;
         let named = info.seen().compaction.and_then(|compaction| compaction.ledger);
+        if info.layout() == MetadataLayout::Pulsar {
+            compaction::forget(&info).await?;
+            info.set_compacted(None, None);
+        }
         let forget = info.update(|info| {
             for ledger in info.compaction.take().into_iter().flat_map(|it| it.ledgers()) {
                 info.give_up(ledger);
@@ -141,6 +183,41 @@ pub struct CompactedWriter {
     in_flight: usize,
     entries: u64,
     bytes: u64,
+    /// In Pulsar's layout.
+    pulsar: Option<PulsarForm>,
+}
+
+/// What a run in Pulsar's form must know.
+struct PulsarForm {
+    /// The log as it was when the run began.
+    table: LedgerTable,
+    /// Where the entries begin that it may read.
+    places: LedgerPlaces,
+    /// The ledgers of those that it wrote, rising.
+    used: Vec<LedgerId>,
+    partition: Option<i32>,
+}
+
+impl PulsarForm {
+    fn of(ledgers: &CompactedLedgers) -> Self {
+        let before = ledgers.info.compacted();
+        let before = before.as_ref().map_or(&[][..], |before| before.places.rows());
+        Self {
+            table: ledgers.table.clone(),
+            places: LedgerPlaces::along(before, &ledgers.table),
+            used: Vec::new(),
+            partition: compacted::partition_of(ledgers.info.name()),
+        }
+    }
+
+    /// The place of a horizon as a cursor has it.
+    fn mark(&self, horizon: Ordinal) -> CursorState {
+        let nowhere = CursorState {
+            mark_delete: (-1, -1),
+            ..CursorState::default()
+        };
+        state_of(&AckState::new(horizon), &self.table).unwrap_or(nowhere)
+    }
 }
 
 impl CompactedWriter {
@@ -149,7 +226,15 @@ impl CompactedWriter {
     /// # Errors
     /// `Append`, `Failed`.
     pub async fn push(&mut self, entry: &CompactedEntry) -> Result<(), CompactionError> {
-        let encoded = entry.encode();
+        let encoded = match &mut self.pulsar {
+            None => entry.encode(),
+            Some(form) => {
+                if form.used.last() != Some(&entry.position.ledger) {
+                    form.used.push(entry.position.ledger);
+                }
+                compacted::encode(entry, form.partition)
+            }
+        };
         self.in_flight += encoded.len();
         self.bytes += entry.payload.len() as u64;
         self.writer.append(encoded)?;
@@ -173,16 +258,36 @@ impl CompactedWriter {
     pub async fn finish(self, horizon: Ordinal, now_ms: u64) -> Result<CompactedView, CompactionError> {
         self.writer.close().await?;
         let id = self.writer.id().0;
-        let done = CompactionInfo {
+        let mut done = CompactionInfo {
             ledger: Some(id),
-            horizon: horizon.0,
-            entries: self.entries,
-            bytes: self.bytes,
-            at_ms: now_ms,
-            writing: None,
+            ..CompactionInfo::default()
+        };
+        let named = match &self.pulsar {
+            Some(form) => {
+                let set = compaction::set_name(&self.info, id, &form.mark(horizon), now_ms).await;
+                if let Err(refused) = set {
+                    if refused.is_certain {
+                        // Nothing names it; that it was written is noted until the next run or opening.
+                        let _ = self.engine.delete(LedgerId(id)).await;
+                    }
+                    return Err(refused.error.into());
+                }
+                Some(NamedLedger {
+                    ledger: LedgerId(id),
+                    horizon,
+                    entries: self.entries,
+                    bytes: self.bytes,
+                    places: form.places.of(&form.used),
+                })
+            }
+            None => {
+                done.horizon = horizon.0;
+                (done.entries, done.bytes, done.at_ms) = (self.entries, self.bytes, now_ms);
+                None
+            }
         };
         let mut old = None;
-        let name = |info: &mut crate::info::ManagedLedgerInfo| {
+        let name = |info: &mut ManagedLedgerInfo| {
             let before = info.compaction.replace(done).and_then(|before| before.ledger);
             old = before.filter(|before| *before != id);
             if let Some(old) = old {
@@ -190,11 +295,17 @@ impl CompactedWriter {
             }
         };
         self.info.update(name).await?;
+        let view = match named {
+            Some(named) => {
+                self.info.set_compacted(Some(named.clone()), None);
+                Some(CompactedView::of_named(named, &self.engine))
+            }
+            None => CompactedView::of(&done, &self.engine),
+        };
         if let Some(old) = old {
             delete(&*self.engine, &self.info, LedgerId(old)).await;
         }
-        CompactedView::of(&done, &self.engine)
-            .ok_or_else(|| InfoError::Gone(self.info.name().to_owned()).into())
+        view.ok_or_else(|| InfoError::Gone(self.info.name().to_owned()).into())
     }
 
     /// Gives it up.

@@ -131,9 +131,6 @@ pub enum QueueError {
     /// No such system cursor; a bug of the caller.
     #[error("no system cursor {0}")]
     NoSystemCursor(String),
-    /// Cursors of Pulsar's layout are nodes that its brokers read too; system cursors are not written there.
-    #[error("system cursors are not kept where Pulsar's brokers keep their cursors")]
-    NoSystemCursors,
     /// The subscription id or the cursor's slot is in use; a bug of the caller.
     #[error("id is in use")]
     InUse,
@@ -161,7 +158,6 @@ impl QueueError {
             Self::NoSubscription(_)
             | Self::NoCursor(_)
             | Self::NoSystemCursor(_)
-            | Self::NoSystemCursors
             | Self::InUse
             | Self::TooLarge { .. } => FaultKind::Transient,
         }
@@ -218,19 +214,28 @@ impl CursorLog {
     pub fn queue(&mut self, mut record: Record) -> Result<(), QueueError> {
         self.mirror.check(&record)?;
         if let Some(nodes) = &mut self.nodes {
-            if matches!(record, Record::SystemCursorPut { .. }) {
-                return Err(QueueError::NoSystemCursors);
+            if nodes.takes(&record) {
+                self.check_failure()?;
+                self.mirror.apply(record);
+                return Ok(());
             }
             nodes.note(&mut record, &self.mirror);
         }
         self.queue_record(record)
     }
 
-    fn queue_record(&mut self, record: Record) -> Result<(), QueueError> {
-        if let Some(failure) = &*self.failure.borrow() {
-            let fault = StorageFault::of(failure.kind(), "cursor log", failure);
-            return Err(QueueError::Failed(fault));
+    fn check_failure(&self) -> Result<(), QueueError> {
+        match &*self.failure.borrow() {
+            Some(failure) => {
+                let fault = StorageFault::of(failure.kind(), "cursor log", failure);
+                Err(QueueError::Failed(fault))
+            }
+            None => Ok(()),
         }
+    }
+
+    fn queue_record(&mut self, record: Record) -> Result<(), QueueError> {
+        self.check_failure()?;
         if self.queued_bytes() > self.options.queue_bytes_max {
             // The engine takes nothing at the moment. Memory holds what all changes from here on come to, and a new ledger's
             // snapshot will.
@@ -332,12 +337,6 @@ impl CursorLog {
     #[must_use]
     pub fn system_cursors(&self) -> &BTreeMap<Box<str>, SystemCursor> {
         &self.mirror.system_cursors
-    }
-
-    /// Whether system cursors can be kept here.
-    #[must_use]
-    pub fn takes_system_cursors(&self) -> bool {
-        self.nodes.is_none()
     }
 
     /// What is noted under keys that begin so, in the order of the keys.

@@ -49,9 +49,10 @@ pub async fn write_nodes(owner: &impl NodeOwner, scope: NodeScope) -> Result<(),
     let turns = owner.turns();
     loop {
         let over = turns.over.notified();
-        let write = owner.with_log(|log, table, now_ms| {
-            log.is_node_due(scope)
-                .then(|| log.write_nodes(scope, &table, now_ms))
+        let write = owner.with_log(|log, table, now_ms| match log.is_node_due(scope) {
+            true => Some(log.write_nodes(scope, &table, now_ms)),
+            // What is waited for may be under way, and may fail.
+            false => log.is_writing_made().then_some(None),
         });
         let Some(write) = write else { return Ok(()) };
         let Some(write) = write else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pharos_ledger::{CreateOptions, FaultKind, LedgerEngine};
-use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
+use pharos_metadata::Expect;
 use pharos_types::LedgerId;
 use prost::Message as _;
 use tokio::sync::Semaphore;
@@ -14,14 +14,12 @@ use super::node_ledger::NodeLedger;
 use super::record::SubscriptionId;
 use crate::error::CommitError;
 use crate::info::{InfoError, InfoHandle};
-use crate::pulsar::cursor::CursorState;
+use crate::pulsar::cursor::{CursorState, fit_node};
 use crate::pulsar::nodes::{self, NodeFacts};
 use crate::pulsar::proto::KeyValue;
 
 /// Topics whose nodes are written at a time, so that a stop does not send all at once.
 static WRITERS: Semaphore = Semaphore::const_new(64);
-/// Times that a node is found to be another than was written last, before that is given up.
-const TRIES: usize = 3;
 
 /// Why nodes were not written.
 #[derive(Debug, thiserror::Error)]
@@ -42,9 +40,17 @@ impl NodeError {
     }
 }
 
-/// One subscription to be written.
+/// Whose node it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NodeOf {
+    Subscription(SubscriptionId),
+    /// A system cursor.
+    System(Box<str>),
+}
+
+/// One cursor to be written.
 pub(super) struct Write {
-    pub(super) id: SubscriptionId,
+    pub(super) id: NodeOf,
     pub(super) is_made: bool,
     pub(super) key: String,
     pub(super) state: CursorState,
@@ -59,12 +65,30 @@ pub(super) struct Write {
     pub(super) options: CreateOptions,
 }
 
+impl Write {
+    pub(super) fn new(id: NodeOf, key: String, state: CursorState, facts: NodeFacts, expect: Expect) -> Self {
+        Self {
+            id,
+            is_made: false,
+            key,
+            state,
+            properties: Vec::new(),
+            now_ms: 0,
+            facts,
+            expect,
+            entry: None,
+            ledger: None,
+            options: CreateOptions::default(),
+        }
+    }
+}
+
 /// What a write came to; give it to [`CursorLog::on_nodes_written`](super::CursorLog::on_nodes_written) unseen.
 pub struct NodesWritten {
-    pub(super) written: Vec<(SubscriptionId, NodeFacts)>,
-    pub(super) ledgers: Vec<(SubscriptionId, NodeLedger)>,
+    pub(super) written: Vec<(NodeOf, NodeFacts)>,
+    pub(super) ledgers: Vec<(NodeOf, NodeLedger)>,
     /// What is to be tried again.
-    pub(super) left: Vec<(SubscriptionId, bool)>,
+    pub(super) left: Vec<(NodeOf, bool)>,
     pub(super) left_removed: BTreeMap<String, Option<u64>>,
     pub(super) outcome: Result<(), NodeError>,
 }
@@ -93,8 +117,8 @@ impl WriteTask {
         let mut outcome = Ok(());
         while let Some((name, ledger)) = removed.pop_first() {
             let key = nodes::key(self.info.name(), &name);
-            if let Err(error) = self.info.store().delete(&key, Expect::Any).await {
-                outcome = Err(NodeError::Info(InfoError::Write(error)));
+            if let Err(error) = nodes::remove(&self.info, &key).await {
+                outcome = Err(NodeError::Info(error));
                 removed.insert(name, ledger);
                 break;
             }
@@ -102,20 +126,20 @@ impl WriteTask {
         }
         for mut write in writes {
             if let Err(NodeError::Info(_)) = outcome {
-                left.push((write.id, write.is_made));
+                left.push((write.id.clone(), write.is_made));
                 ledgers.extend(write.ledger.map(|ledger| (write.id, ledger)));
                 continue;
             }
             match self.write(&mut write).await {
                 Ok(has_node) => {
-                    written.extend(has_node.then(|| (write.id, std::mem::take(&mut write.facts))))
+                    written.extend(has_node.then(|| (write.id.clone(), std::mem::take(&mut write.facts))))
                 }
                 Err(error) => {
                     // A ledger that fails is one cursor's trouble; the store is that of all.
                     if outcome.is_ok() || matches!(error, NodeError::Info(_)) {
                         outcome = Err(error);
                     }
-                    left.push((write.id, write.is_made));
+                    left.push((write.id.clone(), write.is_made));
                 }
             }
             match write.ledger {
@@ -152,42 +176,25 @@ impl WriteTask {
                 return Err(error.into());
             }
             write.ledger = Some(ledger);
-            if is_named && !write.is_made {
+            // What was made of a subscription, its properties, is in the node.
+            if is_named && !(write.is_made && matches!(write.id, NodeOf::Subscription(_))) {
                 return Ok(false);
             }
         }
         let ledger = write.ledger.as_ref().map(NodeLedger::id);
         let mut node = write.state.node(ledger);
         node.last_active = i64::try_from(write.now_ms).ok();
-        node.properties.clone_from(&write.facts.properties);
+        if ledger.is_none() || fit_node(&write.facts.properties) {
+            node.properties.clone_from(&write.facts.properties);
+        }
         node.cursor_properties.clone_from(&write.properties);
-        let version = put(&self.info, &write.key, node.encode_to_vec().into(), write.expect).await?;
+        let version = nodes::put(&self.info, &write.key, node.encode_to_vec().into(), write.expect).await?;
         let before = std::mem::replace(&mut write.facts.ledger, ledger);
         self.useless
             .extend(before.filter(|before| Some(*before) != ledger));
         write.facts.version = version.0;
         Ok(true)
     }
-}
-
-/// Puts a node. One that is another than was written last is either a write whose outcome was not told, or the topic is not ours.
-async fn put(info: &InfoHandle, key: &str, value: Bytes, mut expect: Expect) -> Result<Version, InfoError> {
-    let store: &dyn MetadataStore = &**info.store();
-    for _ in 0..TRIES {
-        match store.put(key, value.clone(), expect).await {
-            Ok(version) => return Ok(version),
-            Err(WriteError::Conflict { .. }) => {
-                info.reload().await?;
-                expect = match store.get(key).await? {
-                    Some(found) if found.value == value => return Ok(found.version),
-                    Some(found) => Expect::Version(found.version),
-                    None => Expect::Absent,
-                };
-            }
-            Err(error) => return Err(InfoError::Write(error)),
-        }
-    }
-    Err(InfoError::Fenced(info.name().to_owned()))
 }
 
 /// Deletes ledgers of Pulsar's cursors that no node names any more: noted first, so that what fails now is done by the next opening.

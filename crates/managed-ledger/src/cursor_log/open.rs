@@ -13,6 +13,7 @@ use super::{CursorLog, CursorLogOptions};
 use crate::ManagedLedger;
 use crate::cursor::Malformed;
 use crate::error::{CommitError, OpenError};
+use crate::pulsar::compaction;
 
 /// Bytes per read of a replay.
 const READ_BYTES: usize = 4 << 20;
@@ -40,6 +41,7 @@ impl CursorLog {
                 Some(named) => replay(&*engine, named).await?,
                 None => Mirror::default(),
             };
+            compaction::settle(&*engine, &info, &table, end).await?;
             // A cursor may stand in what was compacted, before the first entry of the log.
             let is_compacted = info.seen().compaction.is_some_and(|it| it.ledger.is_some());
             let lowest = if is_compacted { Ordinal(0) } else { first };

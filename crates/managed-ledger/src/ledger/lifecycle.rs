@@ -14,7 +14,7 @@ use crate::error::{CloseError, DeleteError};
 use crate::info::{self, InfoError, LedgerInfo};
 use crate::leftovers;
 use crate::offload_garbage;
-use crate::pulsar::nodes;
+use crate::pulsar::{compaction, nodes};
 use crate::table::LedgerRow;
 
 impl ManagedLedger {
@@ -124,7 +124,7 @@ pub async fn delete(
     delete_as(MetadataLayout::Pharos, name, engine, metadata).await
 }
 
-/// As [`delete`], in a layout; in Pulsar's with the nodes and ledgers of all cursors.
+/// As [`delete`], in a layout; in Pulsar's with the nodes and ledgers of all cursors, and with what a node says is compacted.
 ///
 /// # Errors
 /// [`DeleteError`].
@@ -142,14 +142,16 @@ pub async fn delete_as(
             MetadataLayout::Pharos => Vec::new(),
             MetadataLayout::Pulsar => nodes::of(metadata, name).await?,
         };
-        let ledgers = cursors.iter().filter_map(|(_, ledger)| *ledger);
+        let ledgers = cursors
+            .iter()
+            .flat_map(|cursor| compaction::ledgers_in(&cursor.value));
         ledgers.for_each(|ledger| info.give_up(ledger));
         offload_garbage::note(metadata, name, &info).await?;
         let note = leftovers::note(metadata, name, &info).await?;
         // A node is not gone while it has others below it.
-        for (key, _) in cursors {
+        for cursor in cursors {
             metadata
-                .delete(&key, Expect::Any)
+                .delete(&cursor.key, Expect::Any)
                 .await
                 .map_err(InfoError::Write)?;
         }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use pharos_ledger::{LedgerEngine, LedgerWriter};
-use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
+use pharos_metadata::{Expect, MetadataLayout, MetadataStore, Version, WriteError};
 use pharos_types::{LedgerId, Ordinal};
 
 use super::ManagedLedger;
@@ -20,6 +20,7 @@ use crate::cache::EntryCache;
 use crate::error::OpenError;
 use crate::info::{self, InfoError, InfoHandle, LedgerInfo, ManagedLedgerInfo};
 use crate::options::Options;
+use crate::pulsar::compaction;
 use crate::table::LedgerRow;
 
 /// Races lost before giving up.
@@ -77,7 +78,12 @@ impl ManagedLedger {
                     let name = name.to_owned();
                     return Err(OpenError::NotSuch { name, what });
                 }
-                Some((info, version)) => recover(&*engine, info, version, now_ms).await?,
+                Some((mut info, version)) => {
+                    if options.layout == MetadataLayout::Pulsar && info.writer_epoch == 0 {
+                        info.first_ordinal = compaction::first_ordinal(&*metadata, name).await?;
+                    }
+                    recover(&*engine, info, version, now_ms).await?
+                }
                 None if mode == OpenMode::Create => Recovered {
                     info: ManagedLedgerInfo::new(now_ms),
                     expect: Expect::Absent,
@@ -165,7 +171,10 @@ async fn take_over(
         expect,
         empty,
     } = recovered;
-    info.give_up_compaction();
+    if options.layout == MetadataLayout::Pharos {
+        // In Pulsar's the node of a cursor says which one counts.
+        info.give_up_compaction();
+    }
     let spared = |ledger: &LedgerId| *ledger < options.condemned_from;
     let dead = info.dead_ids().map(LedgerId).filter(|ledger| !spared(ledger));
     let mut given_up: Vec<_> = dead.collect();

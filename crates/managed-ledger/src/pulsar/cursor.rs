@@ -14,6 +14,8 @@ const RANGES_MAX: usize = 60_000;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Runs for which a node has room, as Pulsar has it (`managedLedgerMaxUnackedRangesToPersistInMetadataStore`).
 const RANGES_IN_NODE: usize = 1_000;
+/// Bytes of properties for which a node has room, about: a store has room for a megabyte, and is everyone's.
+const PROPERTY_BYTES_IN_NODE: usize = 32 << 10;
 /// Bits of a word of a set.
 const BITS: u64 = 64;
 
@@ -51,8 +53,8 @@ impl From<CursorEntry> for CursorState {
 
 impl CursorState {
     /// Whether a node has room for it, in which Pulsar's brokers read no parts of batches.
-    pub(crate) fn fits_node(&self) -> bool {
-        self.batches.is_empty() && self.ranges.len() <= RANGES_IN_NODE
+    pub(crate) fn fits_node(&self, properties: &[LongProperty]) -> bool {
+        self.batches.is_empty() && self.ranges.len() <= RANGES_IN_NODE && fit_node(properties)
     }
 
     /// The node: with all of it, or with the ledger whose last entry has it.
@@ -112,6 +114,12 @@ impl CursorState {
     }
 }
 
+/// Whether a node has room for them.
+pub(crate) fn fit_node(properties: &[LongProperty]) -> bool {
+    let bytes = properties.iter().map(|property| property.name.len() + 16);
+    bytes.sum::<usize>() <= PROPERTY_BYTES_IN_NODE
+}
+
 /// `None` before all ledgers.
 fn mark(ledger: i64, entry: i64) -> Option<MarkDelete> {
     Some(MarkDelete {
@@ -150,6 +158,11 @@ pub(crate) fn state_of(acks: &AckState, table: &LedgerTable) -> Option<CursorSta
         let mut start = start;
         while start < end {
             let Some((index, row)) = table.row_of(start) else {
+                if start < table.first() {
+                    // What is trimmed is in a compacted ledger, and said there to be before all that is left.
+                    start = table.first();
+                    continue;
+                }
                 break 'runs;
             };
             if state.ranges.len() == RANGES_MAX {

@@ -11,6 +11,8 @@
 //! | `pharos.cursors` | the ledger of the cursor log |
 //! | `pharos.created` | milliseconds since 1970 |
 //! | `pharos.deleting` | ledgers that were given up |
+//! | `pharos.compacted` | the compacted ledger that the node of the cursor `__compaction` named when Pharos looked last |
+//! | `pharos.compacting` | one that is being written, to be named there |
 //!
 //! When the ledgers are others than `pharos.first` and `pharos.last` say, a broker of Pulsar was at it since: ordinals follow from
 //! what is left of the ledgers that were known.
@@ -21,7 +23,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::proto::{self, Carried, KeyValue, StoredPosition};
-use crate::info::{InfoError, LedgerInfo, ManagedLedgerInfo};
+use crate::info::{CompactionInfo, InfoError, LedgerInfo, ManagedLedgerInfo};
 
 /// Beginning of the properties that are Pharos's.
 const OURS: &str = "pharos.";
@@ -68,6 +70,15 @@ pub(crate) fn encode(info: &ManagedLedgerInfo) -> Bytes {
     }
     if !ahead.is_empty() {
         set("ahead", list(ahead.iter().map(|row| &row.ledger_id)));
+    }
+    let compaction = info.compaction.unwrap_or_default();
+    for (key, ledger) in [
+        ("compacted", compaction.ledger),
+        ("compacting", compaction.writing),
+    ] {
+        if let Some(ledger) = ledger {
+            set(key, ledger.to_string());
+        }
     }
     let stored = proto::StoredInfo {
         ledgers: listed.iter().map(|row| ledger(info, row)).collect(),
@@ -159,6 +170,12 @@ pub(crate) fn parse(name: &str, value: &[u8]) -> Result<InfoRead, InfoError> {
     info.writer_epoch = known.epoch;
     info.cursor_ledger = known.cursors;
     info.deleting = known.deleting.clone();
+    let has_compaction = known.compacted.is_some() || known.compacting.is_some();
+    info.compaction = has_compaction.then(|| CompactionInfo {
+        ledger: known.compacted,
+        writing: known.compacting,
+        ..CompactionInfo::default()
+    });
     for row in stored.ledgers {
         let (ledger, carried) = row_of(row).ok_or_else(|| malformed("a number is negative"))?;
         if let Some(carried) = carried {
@@ -222,6 +239,8 @@ struct Known {
     ahead: Vec<u64>,
     cursors: Option<u64>,
     deleting: Vec<u64>,
+    compacted: Option<u64>,
+    compacting: Option<u64>,
 }
 
 impl Known {
@@ -233,6 +252,8 @@ impl Known {
                 "epoch" => known.epoch = value.parse().ok()?,
                 "created" => known.created_ms = value.parse().ok()?,
                 "cursors" => known.cursors = Some(value.parse().ok()?),
+                "compacted" => known.compacted = Some(value.parse().ok()?),
+                "compacting" => known.compacting = Some(value.parse().ok()?),
                 "deleting" => known.deleting = numbers(value)?,
                 "ahead" => known.ahead = numbers(value)?,
                 "first" => {

@@ -3,13 +3,15 @@
 //! The cursor log notes of each subscription which version of its node it wrote last. When the node has that version, the log knows
 //! more than the node. When it has another, a broker of Pulsar moved the cursor, and the node counts. A subscription whose node is
 //! gone was deleted there, and one that the log does not know was made there.
+//!
+//! System cursors, `pulsar.dedup` is one, are in their nodes alone.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use pharos_ledger::LedgerEngine;
-use pharos_metadata::{Item, MetadataStore};
-use pharos_types::{EntryId, LedgerId, Ordinal};
+use pharos_metadata::{Expect, Item, MetadataStore, Version, WriteError};
+use pharos_types::{EntryId, LedgerId};
 use prost::Message;
 
 use super::cursor::CursorState;
@@ -17,11 +19,14 @@ use super::name;
 use super::proto::{CursorEntry, KeyValue, LongProperty, ManagedCursorInfo};
 use crate::cursor_log::{Record, SubscriptionId};
 use crate::error::OpenError;
-use crate::info::{InfoError, key_of};
-use crate::table::LedgerTable;
+use crate::info::{InfoError, InfoHandle, key_of};
 
-/// Cursors of Pulsar that are no subscriptions. What they hold is kept for its brokers.
-const NOT_SUBSCRIPTIONS: [&str; 2] = ["__compaction", "pulsar.dedup"];
+/// The cursor of what is compacted: [`compaction`](super::compaction) looks at it.
+pub(crate) const COMPACTION: &str = "__compaction";
+/// Cursors that are no subscriptions.
+const SYSTEM: [&str; 1] = ["pulsar.dedup"];
+/// Times that a node is found to be another than was written last, before that is given up.
+const TRIES: usize = 3;
 /// Beginning of the cursors of replicators.
 const REPLICATOR: &str = "pulsar.repl";
 /// Bytes of one entry of a cursor's ledger that are read.
@@ -53,17 +58,52 @@ pub(crate) fn key(managed_ledger: &str, cursor: &str) -> String {
     format!("{}/{}", key_of(managed_ledger), name::encode(cursor))
 }
 
-/// The nodes of all cursors, and the ledgers they name. What cannot be read names none.
-pub(crate) async fn of(
-    store: &dyn MetadataStore,
-    managed_ledger: &str,
-) -> Result<Vec<(String, Option<u64>)>, InfoError> {
-    let items = store.scan(&format!("{}/", key_of(managed_ledger))).await?;
-    let ledger = |value: &[u8]| u64::try_from(ManagedCursorInfo::decode(value).ok()?.cursors_ledger_id).ok();
-    Ok(items
-        .into_iter()
-        .map(|item| (item.key, ledger(&item.value)))
-        .collect())
+/// The nodes of all cursors, with their values.
+pub(crate) async fn of(store: &dyn MetadataStore, managed_ledger: &str) -> Result<Vec<Item>, InfoError> {
+    Ok(store.scan(&format!("{}/", key_of(managed_ledger))).await?)
+}
+
+/// Puts a node. One that is another than was written last is either a write whose outcome was not told, or the topic is not ours.
+pub(crate) async fn put(
+    info: &InfoHandle,
+    key: &str,
+    value: Bytes,
+    mut expect: Expect,
+) -> Result<Version, InfoError> {
+    for _ in 0..TRIES {
+        match info.store().put(key, value.clone(), expect).await {
+            Ok(version) => return Ok(version),
+            Err(WriteError::Conflict { .. }) => {
+                let found = info.store().get(key).await?;
+                // After the node was read: what another owner wrote before that is not written over.
+                info.reload().await?;
+                expect = match found {
+                    Some(found) if found.value == value => return Ok(found.version),
+                    Some(found) => Expect::Version(found.version),
+                    None => Expect::Absent,
+                };
+            }
+            Err(error) => return Err(InfoError::Write(error)),
+        }
+    }
+    Err(InfoError::Fenced(info.name().to_owned()))
+}
+
+/// Removes a node, unless the topic is another's.
+pub(crate) async fn remove(info: &InfoHandle, key: &str) -> Result<(), InfoError> {
+    for _ in 0..TRIES {
+        let Some(found) = info.store().get(key).await? else {
+            return Ok(());
+        };
+        // After the node was read, as for a put.
+        info.reload().await?;
+        match info.store().delete(key, Expect::Version(found.version)).await {
+            Ok(_) => return Ok(()),
+            Err(WriteError::Conflict { .. }) => {}
+            Err(error) => return Err(InfoError::Write(error)),
+        }
+    }
+    Err(InfoError::Fenced(info.name().to_owned()))
 }
 
 /// A subscription as the log knows it.
@@ -81,11 +121,11 @@ pub(crate) struct Taken {
     pub(crate) removed: Vec<SubscriptionId>,
     /// Subscriptions that a broker of Pulsar made or moved.
     pub(crate) moved: Vec<TakenCursor>,
-    /// The lowest place that other cursors of Pulsar hold.
-    pub(crate) held: Option<Ordinal>,
+    /// System cursors.
+    pub(crate) system: Vec<TakenCursor>,
 }
 
-/// A subscription as its node has it.
+/// A cursor as its node has it.
 pub(crate) struct TakenCursor {
     pub(crate) name: String,
     /// Its number, if the log knows it.
@@ -103,7 +143,6 @@ pub(crate) async fn take(
     store: &dyn MetadataStore,
     engine: &dyn LedgerEngine,
     managed_ledger: &str,
-    (table, end): (&LedgerTable, Ordinal),
     mut known: BTreeMap<String, KnownSubscription>,
 ) -> Result<Taken, OpenError> {
     let mut taken = Taken::default();
@@ -115,6 +154,9 @@ pub(crate) async fn take(
         };
         let encoded = item.key.get(prefix.len()..).unwrap_or_default();
         let name = name::decode(encoded).ok_or_else(|| malformed("the cursor's name is not readable"))?;
+        if name == COMPACTION {
+            continue;
+        }
         if name.starts_with(REPLICATOR) {
             return Err(
                 malformed("Pulsar replicates the topic to another cluster, which Pharos does not").into(),
@@ -138,11 +180,9 @@ pub(crate) async fn take(
             }
         }
         let cursor = read(engine, &item, &name, subscription.map(|ours| ours.id)).await?;
-        if NOT_SUBSCRIPTIONS.contains(&name.as_str()) {
-            let place = cursor.state.acks(table, end).acked_to();
-            taken.held = Some(taken.held.map_or(place, |held| held.min(place)));
-        } else {
-            taken.moved.push(cursor);
+        match SYSTEM.contains(&name.as_str()) {
+            true => taken.system.push(cursor),
+            false => taken.moved.push(cursor),
         }
     }
     let gone = known.into_values().filter(|ours| ours.is_shared);
@@ -151,7 +191,7 @@ pub(crate) async fn take(
 }
 
 /// Reads the state that a node has, or that its ledger has.
-async fn read(
+pub(crate) async fn read(
     engine: &dyn LedgerEngine,
     item: &Item,
     name: &str,

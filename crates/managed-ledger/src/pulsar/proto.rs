@@ -139,3 +139,15 @@ pub(crate) struct CursorEntry {
     #[prost(message, repeated, tag = "6")]
     pub(crate) sets: Vec<EntrySet>,
 }
+
+/// The place of an entry, in what is left of it in a compacted ledger: `MessageIdData` of Pulsar's protocol.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct EntryPlace {
+    #[prost(uint64, required, tag = "1")]
+    pub(crate) ledger_id: u64,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) entry_id: u64,
+    /// Of a partitioned topic.
+    #[prost(int32, optional, tag = "3")]
+    pub(crate) partition: Option<i32>,
+}

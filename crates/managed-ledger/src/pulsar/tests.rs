@@ -19,10 +19,13 @@ use super::{info, name};
 use crate::cursor_log::{CursorLogOptions, NodeScope, Record, Slot, SubscriptionId};
 use crate::info::key_of;
 use crate::ledger::MaintenanceEvent;
+use crate::mortal::Life;
 use crate::table::{LedgerRow, LedgerTable};
-use crate::{AckState, CursorLog, ManagedLedger, OpenMode, Options, Retention};
+use crate::{AckState, CursorLog, ManagedLedger, OpenError, OpenMode, Options, Retention};
 
+mod compaction;
 mod forms;
+mod system;
 
 const NAME: &str = "public/default/persistent/t1";
 
@@ -64,17 +67,23 @@ impl World {
     }
 
     fn open(&mut self) -> Topic {
+        run(self.open_in(&Life::new())).unwrap()
+    }
+
+    /// Opens it in a process that may die, or be held up.
+    async fn open_in(&mut self, life: &Life) -> Result<Topic, OpenError> {
         self.now_ms += 1_000;
         let options = Options {
             layout: MetadataLayout::Pulsar,
             ledger_age_ms_min: 0,
             ..Options::default()
         };
-        let (engine, metadata) = (Arc::new(self.engine.clone()), self.metadata.clone());
+        let engine = life.engine(Arc::new(self.engine.clone()));
+        let metadata = life.store(self.metadata.clone());
         let opened = ManagedLedger::open(NAME, engine, metadata, options, OpenMode::Create, self.now_ms);
-        let ledger = run(opened).unwrap();
-        let cursors = run(CursorLog::open(&ledger, CursorLogOptions::default(), self.now_ms)).unwrap();
-        Topic { ledger, cursors }
+        let ledger = opened.await?;
+        let cursors = CursorLog::open(&ledger, CursorLogOptions::default(), self.now_ms).await?;
+        Ok(Topic { ledger, cursors })
     }
 
     fn stored(&self) -> proto::StoredInfo {

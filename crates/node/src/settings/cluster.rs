@@ -277,12 +277,6 @@ impl ClusterSettings {
                     .to_owned(),
             );
         }
-        if self.engine == Engine::BookKeeper && settings.policies.broker.compaction_threshold > 0 {
-            faults.push(
-                "policies.compaction_threshold cannot be set with engine = bookkeeper: topics of a cluster are not compacted"
-                    .to_owned(),
-            );
-        }
         if self.session_timeout < Duration::from_secs(1) {
             faults.push("metadata_session_timeout must be at least 1s".to_owned());
         }

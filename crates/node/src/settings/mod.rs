@@ -345,10 +345,6 @@ impl Settings {
                 reachable.join(" and ")
             ),
         );
-        expect(
-            !(policies.deduplication && self.cluster.engine == Engine::BookKeeper),
-            "policies.deduplication is not there with engine = bookkeeper in this release",
-        );
         expect(self.shards <= 1024, "shards is more than 1024");
         expect(
             is_name(&self.cluster_name),

@@ -401,7 +401,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Policies", "policies.delete_inactive_partitioned_topics", "brokerDeleteInactivePartitionedTopicMetadataEnabled", policies.delete_inactive_partitioned_topics,
         "Whether a partitioned topic goes when the last of its partitions was deleted for not being used."),
     setting!("Policies", "policies.compaction_threshold", "brokerServiceCompactionThresholdInBytes", policies.broker.compaction_threshold as ByteSize,
-        "A topic is compacted when this much was published to it since the last time; 0 is never. Not on a cluster."),
+        "A topic is compacted when this much was published to it since the last time; 0 is never."),
     setting!("Policies", "policies.compaction_check_interval", "brokerServiceCompactionMonitorIntervalInSeconds", policies.compaction_check_interval,
         "How often it is looked whether topics are to be compacted."),
     setting!("Policies", "topic_compaction.retain_null_key", "topicCompactionRetainNullKey", topic_compaction.retain_null_key,

@@ -15,9 +15,13 @@ use super::facts::{MessageFacts, peek};
 use super::parts::{PartsRef, sized, split_ref};
 use crate::compression::{compress, decompress};
 use crate::proto::{CompressionType, SingleMessageMetadata};
+use crate::protobuf::Reader;
 
 /// `uncompressed_size` of `MessageMetadata`, a varint.
 const UNCOMPRESSED_SIZE_TAG: u8 = 9 << 3;
+
+/// `compacted_batch_indexes` of `MessageMetadata`.
+const SURVIVORS: u32 = 31;
 
 /// A batch of more messages is not taken apart: what is known of each takes more memory than the few bytes that it may have.
 const MESSAGES_MAX: u32 = 100_000;
@@ -79,7 +83,7 @@ pub(super) fn retain(entry: &[u8], keep: &[bool], bytes_max: usize) -> Option<Ve
         }
         index += 1;
     })?;
-    let mut metadata = BytesMut::from(parts.metadata);
+    let mut metadata = without_survivors(parts.metadata)?;
     if facts.compression != CompressionType::None || facts.uncompressed_bytes != 0 {
         // The last of several counts.
         metadata.put_u8(UNCOMPRESSED_SIZE_TAG);
@@ -92,6 +96,21 @@ pub(super) fn retain(entry: &[u8], keep: &[bool], bytes_max: usize) -> Option<Ve
     }
     encode_raw_entry_into(&metadata, &payload, &mut out);
     Some(out.to_vec())
+}
+
+/// The metadata without the list of what a compaction by Pulsar left of the batch: fewer are left now, and without a list its brokers look
+/// into the batch.
+fn without_survivors(metadata: &[u8]) -> Option<BytesMut> {
+    let mut kept = BytesMut::with_capacity(metadata.len());
+    let (mut reader, mut at) = (Reader::new(metadata), 0);
+    while let Some((number, _)) = reader.field().ok()? {
+        let next = metadata.len() - reader.left();
+        if number != SURVIVORS {
+            kept.extend_from_slice(metadata.get(at..next)?);
+        }
+        at = next;
+    }
+    Some(kept)
 }
 
 /// The payload of a batch; `None` when only the consumer can look into it.
@@ -283,6 +302,21 @@ mod tests {
                 [true, false, false]
             );
         }
+    }
+
+    #[test]
+    fn what_a_compaction_by_pulsar_said_of_the_batch_is_not_said_of_what_is_left_now() {
+        let entry = batch(&[(Some("a"), "1"), (Some("b"), "2")], CompressionType::None);
+        let parts = split(&entry).unwrap();
+        let metadata = MessageMetadata {
+            compacted_batch_indexes: vec![0, 1],
+            ..decode_metadata(&parts.metadata).unwrap()
+        };
+        let entry = encode_entry(&metadata, &parts.payload);
+        let rewritten = Bytes::from(retain(&entry, &[true, false], BYTES_MAX).unwrap());
+        let left = decode_metadata(&split(&rewritten).unwrap().metadata).unwrap();
+        assert_eq!(left.compacted_batch_indexes, Vec::<i32>::new());
+        assert_eq!(left.num_messages_in_batch, Some(2));
     }
 
     #[test]

@@ -71,13 +71,13 @@ fn a_state_is_the_same_in_each_of_its_forms() {
     assert_eq!(state.batches[0].position, at(20, 8));
     assert_eq!(CursorState::from(state.entry(Vec::new())).acks(&table, end), acks);
     assert!(
-        !state.fits_node(),
+        !state.fits_node(&[]),
         "Pulsar's brokers read no parts of batches there"
     );
     let mut whole = acks.clone();
     whole.ack(Ordinal(115));
     let state_whole = state_of(&whole, &table).unwrap();
-    assert!(state_whole.fits_node());
+    assert!(state_whole.fits_node(&[]));
     assert_eq!(
         CursorState::from(&state_whole.node(None)).acks(&table, end),
         whole
@@ -130,4 +130,23 @@ fn positions_that_are_no_entries_acknowledge_nothing() {
         ],
     };
     assert_eq!(state.acks(&table, Ordinal(104)), AckState::new(Ordinal(100)));
+}
+
+#[test]
+fn a_compacted_ledger_says_whose_it_is_as_one_of_pulsar_does() {
+    use crate::pulsar::compacted::{custom, partition_of};
+    assert_eq!(partition_of(NAME), None);
+    let name = "public/default/persistent/a+b-partition-3";
+    assert_eq!(partition_of(name), Some(3));
+    let said = custom(name, Some(pharos_types::Position::new(7, 5)));
+    let text = |key: &str| String::from_utf8(said[key].to_vec()).unwrap();
+    assert_eq!(
+        (text("application"), text("component")),
+        ("pulsar".to_owned(), "compacted-ledger".to_owned())
+    );
+    assert_eq!(
+        text("pulsar/compactedTopic"),
+        "persistent://public/default/a b-partition-3"
+    );
+    assert_eq!(said["pulsar/compactedTo"], &b"\x08\x07\x10\x05\x18\x03"[..]);
 }
