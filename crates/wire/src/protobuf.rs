@@ -35,11 +35,6 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// How many bytes are not read yet.
-    pub(crate) fn left(&self) -> usize {
-        self.rest.len()
-    }
-
     /// Reads a varint of at most ten bytes.
     #[inline(always)]
     pub(crate) fn varint(&mut self) -> Result<u64, WireError> {

@@ -110,7 +110,8 @@ impl Stored {
     fn remote_clusters(&self, cx: &TopicContext) -> Vec<Box<str>> {
         let is_here = !cx.is_non_persistent()
             && !self.log.ledger.is_shadow()
-            && self.cursors.log().takes_system_cursors();
+            // Not in a cluster of bookies, where such a policy is refused.
+            && self.policies.persistence.replication.is_none();
         let named = self.policies.replication.0.iter().filter(|_| is_here);
         let own = &cx.options().cluster_name;
         let others = named.filter(|&name| name != own);

@@ -39,12 +39,14 @@ pub fn relayed(parts: &PartsRef<'_>, change: Relayed<'_>) -> Result<Bytes, WireE
     let mut metadata = Vec::with_capacity(parts.metadata.len() + change.from.len() + 96);
     let mut reader = Reader::new(parts.metadata);
     let mut begin = 0;
-    while let Some((number, _)) = reader.field()? {
+    while let Some((number, value)) = reader.field()? {
         let end = parts.metadata.len() - reader.left();
-        let is_replaced = matches!(
-            u64::from(number),
-            REPLICATED_FROM | SCHEMA_VERSION | TXN_LEAST | TXN_MOST
-        );
+        let is_replaced = match (u64::from(number), value) {
+            (REPLICATED_FROM | SCHEMA_VERSION | TXN_LEAST | TXN_MOST, _) => true,
+            // A client's word on that must not count over there.
+            (PROPERTY, Value::Bytes(property)) => value_of(property, SOURCE_POSITION).is_some(),
+            _ => false,
+        };
         if !is_replaced {
             metadata.extend_from_slice(parts.metadata.get(begin..end).unwrap_or_default());
         }
@@ -113,6 +115,10 @@ mod tests {
             key: "a".to_owned(),
             value: "b".to_owned(),
         };
+        let forged = KeyValue {
+            key: SOURCE_POSITION.to_owned(),
+            value: "99:9".to_owned(),
+        };
         let metadata = MessageMetadata {
             producer_name: "p".to_owned(),
             sequence_id: 7,
@@ -120,7 +126,7 @@ mod tests {
             highest_sequence_id: Some(9),
             num_messages_in_batch: Some(3),
             partition_key: Some("k".to_owned()),
-            properties: vec![property.clone()],
+            properties: vec![forged, property.clone()],
             schema_version: Some(Bytes::from_static(b"\0\0\0\0\0\0\0\x01")),
             txnid_least_bits: Some(1),
             txnid_most_bits: Some(2),
@@ -154,7 +160,7 @@ mod tests {
         assert_eq!(decode_metadata(parts.metadata).unwrap(), expected);
         assert_eq!(source_position(parts.metadata), Some((12, 3)));
         assert_eq!(peek(parts.metadata).unwrap().replicated_from, Some(&b"east"[..]));
-        assert_eq!(source_position(split_ref(&entry).unwrap().metadata), None);
+        assert_eq!(source_position(split_ref(&entry).unwrap().metadata), Some((99, 9)));
     }
 
     #[test]
