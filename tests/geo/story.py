@@ -41,23 +41,24 @@ def publish(peer, topic, payloads, **options):
     client.close()
 
 
-def log_of(peer, topic, count, wait=20_000):
-    """The messages of a topic: so many, and no more."""
+def all_of(peer, topic):
+    """The messages of a topic, until no more come."""
     client = connect(peer)
     reader = client.create_reader(TOPICS + topic, pulsar.MessageId.earliest)
-    found = []
+    found, wait = [], 30_000
     try:
-        while len(found) < count:
+        while True:
             found.append(reader.read_next(wait))
+            wait = QUIET
     except pulsar.Timeout:
-        missing = {cluster: len(texts(found, cluster)) for cluster in (b"pharos-", b"pulsar-")}
-        raise AssertionError(f"{peer.cluster} has {len(found)} of {count} messages of {topic}: {missing}") from None
-    try:
-        further = reader.read_next(QUIET)
-        raise AssertionError(f"{peer.cluster} has more of {topic}: {further.data()}")
-    except pulsar.Timeout:
-        pass
-    client.close()
+        client.close()
+        return found
+
+
+def log_of(peer, topic, count):
+    """The messages of a topic: so many, and no more."""
+    found = all_of(peer, topic)
+    assert len(found) == count, f"{peer.cluster} has {len(found)} of {count} messages of {topic}"
     return found
 
 
@@ -129,8 +130,10 @@ class Sender(threading.Thread):
 
     def run(self):
         client = connect(self.peer)
+        # A name of its own: when Pulsar reads its log again after a crash, it takes the numbers of messages that came from another
+        # cluster for those of its own producer of that name, and what that one sends again for duplicates.
         producer = client.create_producer(
-            TOPICS + self.topic, producer_name="same", block_if_queue_full=True, send_timeout_millis=0, max_pending_messages=200,
+            TOPICS + self.topic, producer_name=f"of-{self.peer.cluster}", block_if_queue_full=True, send_timeout_millis=0, max_pending_messages=200,
             batching_enabled=False,
         )
         while not self.ends.is_set():
@@ -165,11 +168,15 @@ def kills(pharos, other):
     pharos.has_sent_all("kills", other)
     other.has_sent_all("kills", pharos)
     for peer in (pharos, other):
-        found = log_of(peer, "kills", sum(sender.sent for sender in senders))
+        found = [message.data() for message in all_of(peer, "kills")]
+        # Pulsar forgets in a crash which places of the other cluster it had since its last snapshot: it may store some again.
+        if peer is other:
+            found = list(dict.fromkeys(found))
         for sender in senders:
-            start = sender.peer.cluster
-            assert texts(found, start.encode() + b"-") == [f"{start}-{n}".encode() for n in range(sender.sent)], f"{peer.cluster} of {start}"
-    ok("kills", f"{[sender.sent for sender in senders]} messages, each once and in order at both")
+            start = sender.peer.cluster.encode() + b"-"
+            of_it = [text for text in found if text.startswith(start)]
+            assert of_it == [start + str(n).encode() for n in range(sender.sent)], f"{peer.cluster} of {sender.peer.cluster}: {len(of_it)} of {sender.sent}"
+    ok("kills", f"{[sender.sent for sender in senders]} messages, in order at both, and each once at Pharos")
 
 
 def main():
