@@ -160,7 +160,10 @@ mod tests {
         assert_eq!(decode_metadata(parts.metadata).unwrap(), expected);
         assert_eq!(source_position(parts.metadata), Some((12, 3)));
         assert_eq!(peek(parts.metadata).unwrap().replicated_from, Some(&b"east"[..]));
-        assert_eq!(source_position(split_ref(&entry).unwrap().metadata), Some((99, 9)));
+        assert_eq!(
+            source_position(split_ref(&entry).unwrap().metadata),
+            Some((99, 9))
+        );
     }
 
     #[test]

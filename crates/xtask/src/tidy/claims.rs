@@ -1,6 +1,6 @@
 //! Tests that `docs/durability.md` names, against the tree: a claim whose test is not there is shown by none.
 //!
-//! `node/tests/crash_kill.rs` is `crates/node/tests/crash_kill.rs`; directories count as all that is in them. Names of tests beside
+//! `node/tests/crashes/crash_kill.rs` is `crates/node/tests/crashes/crash_kill.rs`; directories count as all that is in them. Names of tests beside
 //! such places must be functions in one of them.
 
 use super::Findings;
