@@ -14,38 +14,19 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pharos_client::CredentialSource;
+use pharos_client::plugin::{AuthPlugin, PluginCredentials, PluginFault, members, simple_name};
 use pharos_identity::read_key;
 use serde_json::Value;
 
 use crate::error::CliError;
 use crate::oauth2::OAuth2;
 
-/// The longest file of a token that is read.
-const TOKEN_BYTES_MAX: u64 = 64 << 10;
-
 /// What is shown to a broker.
 pub(crate) enum ShownCredentials {
-    /// A token.
-    Token(TokenFrom),
-    /// A name and a password.
-    Basic {
-        user: String,
-        /// A secret.
-        password: String,
-    },
-    /// The certificate of the connection.
-    Tls,
+    /// What is at hand.
+    AtHand(PluginCredentials),
     /// A token that an issuer gives for a client's name and secret.
     OAuth2(Box<OAuth2>),
-}
-
-/// Where a token is.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum TokenFrom {
-    /// Here: a secret.
-    Text(String),
-    File(PathBuf),
-    Environment(String),
 }
 
 /// What `--auth-plugin` and `--auth-params` come to.
@@ -61,39 +42,6 @@ impl fmt::Debug for ShownCredentials {
     }
 }
 
-impl TokenFrom {
-    /// From `token:…`, `file:…`, `env:…`, or the token itself.
-    pub(crate) fn parse(text: &str) -> Self {
-        match text.split_once(':') {
-            Some(("token", token)) => Self::Text(token.to_owned()),
-            Some(("file", path)) => Self::File(path.strip_prefix("//").unwrap_or(path).into()),
-            Some(("env", name)) => Self::Environment(name.to_owned()),
-            _ => Self::Text(text.to_owned()),
-        }
-    }
-
-    /// The token as it is now.
-    fn read(&self) -> Result<String, String> {
-        let token = match self {
-            Self::Text(token) => token.clone(),
-            Self::File(path) => {
-                let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-                if std::fs::metadata(path).map_err(failed)?.len() > TOKEN_BYTES_MAX {
-                    return Err(format!("{} is too large for a token", path.display()));
-                }
-                std::fs::read_to_string(path).map_err(failed)?
-            }
-            Self::Environment(name) => {
-                std::env::var(name).map_err(|_| format!("the variable {name} is not set"))?
-            }
-        };
-        match token.trim() {
-            "" => Err("the token is empty".to_owned()),
-            token => Ok(token.to_owned()),
-        }
-    }
-}
-
 impl ShownCredentials {
     /// What the header `Authorization` says; `None` where the connection says it.
     ///
@@ -102,17 +50,17 @@ impl ShownCredentials {
     pub(crate) fn header(&self) -> Result<Option<String>, CliError> {
         let shown = self.shown().map_err(CliError::Credentials)?;
         Ok(match self {
-            Self::Token(_) | Self::OAuth2(_) => Some(format!("Bearer {shown}")),
-            Self::Basic { .. } => Some(format!("Basic {}", STANDARD.encode(shown))),
-            Self::Tls => None,
+            Self::AtHand(PluginCredentials::Token(_)) | Self::OAuth2(_) => Some(format!("Bearer {shown}")),
+            Self::AtHand(PluginCredentials::Basic { .. }) => {
+                Some(format!("Basic {}", STANDARD.encode(shown)))
+            }
+            Self::AtHand(PluginCredentials::Tls) => None,
         })
     }
 
     fn shown(&self) -> Result<String, String> {
         match self {
-            Self::Token(token) => token.read(),
-            Self::Basic { user, password } => Ok(format!("{user}:{password}")),
-            Self::Tls => Ok(String::new()),
+            Self::AtHand(credentials) => credentials.shown(),
             Self::OAuth2(issuer) => issuer.token(),
         }
     }
@@ -121,9 +69,8 @@ impl ShownCredentials {
 impl CredentialSource for ShownCredentials {
     fn method(&self) -> &str {
         match self {
-            Self::Token(_) | Self::OAuth2(_) => "token",
-            Self::Basic { .. } => "basic",
-            Self::Tls => "tls",
+            Self::AtHand(credentials) => credentials.method(),
+            Self::OAuth2(_) => "token",
         }
     }
 
@@ -138,88 +85,31 @@ impl Plugin {
     /// # Errors
     /// There is no such plugin, or its parameters are of another form. Nothing of them is in the message.
     pub(crate) fn parse(name: &str, params: &str) -> Result<Self, CliError> {
-        let params = params.trim();
-        let simple = name.rsplit_once('.').map_or(name, |(_, last)| last);
-        let (credentials, certificate) = match simple {
-            "token" | "AuthenticationToken" => (token(params)?, None),
-            "basic" | "AuthenticationBasic" => (basic(params)?, None),
-            "tls" | "AuthenticationTls" => (ShownCredentials::Tls, certificate(params)?),
-            "oauth2" | "AuthenticationOAuth2" => {
-                let members = members(params).ok_or_else(|| {
-                    usage(r#"oauth2 wants {"issuerUrl":"…","privateKey":"file:///…","audience":"…"}"#)
-                })?;
-                (ShownCredentials::OAuth2(Box::new(OAuth2::parse(&members)?)), None)
-            }
-            _ => {
+        if matches!(simple_name(name), "oauth2" | "AuthenticationOAuth2") {
+            let members = members(params).ok_or_else(|| {
+                usage(r#"oauth2 wants {"issuerUrl":"…","privateKey":"file:///…","audience":"…"}"#)
+            })?;
+            return Ok(Self {
+                credentials: ShownCredentials::OAuth2(Box::new(OAuth2::parse(&members)?)),
+                certificate: None,
+            });
+        }
+        let plugin = AuthPlugin::parse(name, params).map_err(|fault| match fault {
+            PluginFault::Unknown => {
                 let known = "token, basic, tls, oauth2 and Pulsar's classes for them";
-                return Err(CliError::Usage(format!(
-                    "--auth-plugin: '{name}' is none of {known}"
-                )));
+                CliError::Usage(format!("--auth-plugin: '{name}' is none of {known}"))
             }
-        };
+            PluginFault::Params(wanted) => usage(wanted),
+        })?;
         Ok(Self {
-            credentials,
-            certificate,
+            credentials: ShownCredentials::AtHand(plugin.credentials),
+            certificate: plugin.certificate,
         })
     }
 }
 
 fn usage(wanted: &str) -> CliError {
     CliError::Usage(format!("--auth-params: {wanted}"))
-}
-
-/// The texts of a JSON object.
-fn members(params: &str) -> Option<serde_json::Map<String, Value>> {
-    match serde_json::from_str(params) {
-        Ok(Value::Object(members)) => Some(members),
-        _ => None,
-    }
-}
-
-fn token(params: &str) -> Result<ShownCredentials, CliError> {
-    let from = match members(params) {
-        Some(members) => match members.get("token").and_then(Value::as_str) {
-            Some(token) => TokenFrom::Text(token.to_owned()),
-            None => return Err(usage(r#"token wants token:…, file:…, env:… or {"token":"…"}"#)),
-        },
-        None => TokenFrom::parse(params),
-    };
-    Ok(ShownCredentials::Token(from))
-}
-
-fn basic(params: &str) -> Result<ShownCredentials, CliError> {
-    let wanted = || usage(r#"basic wants {"userId":"…","password":"…"}"#);
-    let members = members(params).ok_or_else(wanted)?;
-    let text = |name: &str| members.get(name).and_then(Value::as_str).map(str::to_owned);
-    let (user, password) = text("userId").zip(text("password")).ok_or_else(wanted)?;
-    if user.is_empty() || user.contains(':') {
-        return Err(wanted());
-    }
-    Ok(ShownCredentials::Basic { user, password })
-}
-
-/// `tlsCertFile:PATH,tlsKeyFile:PATH`, or the same as JSON; nothing: the flags name them.
-fn certificate(params: &str) -> Result<Option<(PathBuf, PathBuf)>, CliError> {
-    if params.is_empty() {
-        return Ok(None);
-    }
-    let listed = || {
-        let pairs = params.split(',').filter_map(|pair| pair.split_once(':'));
-        pairs
-            .map(|(name, value)| (name.trim().to_owned(), Value::from(value.trim())))
-            .collect()
-    };
-    let members = members(params).unwrap_or_else(listed);
-    let path = |name: &str| {
-        let path = members
-            .get(name)
-            .and_then(Value::as_str)
-            .filter(|path| !path.is_empty());
-        path.map(|path| PathBuf::from(path.strip_prefix("file://").unwrap_or(path)))
-    };
-    let pair = path("tlsCertFile").zip(path("tlsKeyFile"));
-    pair.map(Some)
-        .ok_or_else(|| usage("tls wants tlsCertFile:PATH,tlsKeyFile:PATH"))
 }
 
 /// A file of a client's name and secret, in one of the forms in which keys are named.
@@ -245,72 +135,34 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_named_as_pulsars_tools_name_them() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("token");
-        std::fs::write(&path, "first\n").unwrap();
+    fn tokens_and_passwords_go_into_the_header() {
         let class = "org.apache.pulsar.client.impl.auth.AuthenticationToken";
         assert_eq!(header(class, "token:abc"), "Bearer abc");
-        assert_eq!(header("token", r#"{"token":"abc"}"#), "Bearer abc");
-        assert_eq!(header("token", "eyJ.a.b"), "Bearer eyJ.a.b");
-        for form in ["file://", "file:"] {
-            assert_eq!(
-                header(class, &format!("{form}{}", path.display())),
-                "Bearer first"
-            );
-        }
-        let kept = Plugin::parse("token", &format!("file://{}", path.display())).unwrap();
-        std::fs::write(&path, "second").unwrap();
-        assert_eq!(kept.credentials.current().unwrap(), "second");
-        assert!(
-            Plugin::parse("token", "env:NO_SUCH_VARIABLE")
-                .unwrap()
-                .credentials
-                .current()
-                .is_err()
-        );
-        assert!(
-            Plugin::parse("token", "token:")
-                .unwrap()
-                .credentials
-                .current()
-                .is_err()
-        );
-    }
-
-    #[test]
-    fn other_plugins_take_pulsars_parameters() {
         assert_eq!(
             header("basic", r#"{"userId":"ann","password":"a:b"}"#),
             "Basic YW5uOmE6Yg=="
         );
-        let pair = Some(("/c.pem".into(), "/k.pem".into()));
-        for params in [
-            "tlsCertFile:/c.pem,tlsKeyFile:/k.pem",
-            r#"{"tlsCertFile":"/c.pem","tlsKeyFile":"/k.pem"}"#,
-        ] {
-            assert_eq!(
-                Plugin::parse("AuthenticationTls", params).unwrap().certificate,
-                pair
-            );
-        }
-        for (plugin, params) in [
-            ("basic", "ann:secret"),
-            ("basic", r#"{"userId":"ann"}"#),
-            ("basic", r#"{"userId":"a:b","password":"secret"}"#),
-            ("tls", "tlsCertFile:/secret"),
-            ("oauth2", "secret"),
+        let tls = Plugin::parse("tls", "").unwrap();
+        assert_eq!(tls.credentials.header().unwrap(), None);
+    }
+
+    #[test]
+    fn a_fault_names_the_flag_and_nothing_secret() {
+        for (plugin, params, flag) in [
+            ("basic", "ann:secret", "--auth-params"),
+            ("oauth2", "secret", "--auth-params"),
             (
                 "oauth2",
                 r#"{"issuerUrl":"http://example.com","privateKey":"secret"}"#,
+                "",
             ),
-            ("oauth2", r#"{"issuerUrl":"https://example.com"}"#),
-            ("org.example.Own", "secret"),
+            ("oauth2", r#"{"issuerUrl":"https://example.com"}"#, ""),
+            ("org.example.Own", "secret", "--auth-plugin"),
         ] {
             let Err(CliError::Usage(said)) = Plugin::parse(plugin, params).map(|_| ()) else {
                 panic!("{plugin} {params}");
             };
-            assert!(!said.contains("secret"), "{said}");
+            assert!(said.contains(flag) && !said.contains("secret"), "{said}");
         }
     }
 }

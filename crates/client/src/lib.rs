@@ -37,6 +37,7 @@ mod credentials;
 mod error;
 mod event;
 mod options;
+pub mod plugin;
 
 mod stream;
 mod tls;

@@ -26,7 +26,7 @@ mod run;
 mod tests;
 mod window;
 
-pub use credentials::RemoteCredentials;
+pub use credentials::remote_credentials;
 pub use links::{RemoteLink, RemoteLinks};
 pub use meter::{ReplicatorCounts, ReplicatorMeter};
 pub use pace::RetryPace;

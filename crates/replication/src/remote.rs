@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pharos_admin_api::ClusterData;
+use pharos_client::plugin::AuthPlugin;
 use pharos_client::{ConnectOptions, TlsOptions};
 use serde_json::Value;
 
-use crate::RemoteCredentials;
+use crate::remote_credentials;
 
 /// A peer that is silent for so long is asked for a sign of life.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -19,7 +20,7 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteDefaults {
     /// What is shown.
-    pub credentials: Option<RemoteCredentials>,
+    pub credentials: Option<AuthPlugin>,
     /// How TLS is spoken, if it is.
     pub tls: Option<TlsOptions>,
 }
@@ -112,13 +113,13 @@ pub fn check_cluster_data(data: &ClusterData) -> Result<(), UnusableCluster> {
 
 fn credentials(
     data: &ClusterData,
-    default: Option<&RemoteCredentials>,
-) -> Result<Option<RemoteCredentials>, UnusableCluster> {
+    default: Option<&AuthPlugin>,
+) -> Result<Option<AuthPlugin>, UnusableCluster> {
     let Some(plugin) = said(data.authentication_plugin.as_ref()) else {
         return Ok(default.cloned());
     };
     let params = said(data.authentication_parameters.as_ref()).unwrap_or_default();
-    RemoteCredentials::parse(plugin, params).map_err(UnusableCluster)
+    remote_credentials(plugin, params).map_err(UnusableCluster)
 }
 
 impl RemoteCluster {
@@ -146,20 +147,20 @@ impl RemoteCluster {
                 "cluster '{name}' has no {member}: clusters update sets it"
             ))
         })?;
-        let credentials = credentials(data, defaults.credentials.as_ref())?;
+        let plugin = credentials(data, defaults.credentials.as_ref())?;
         let mut options = ConnectOptions::default()
             .keep_alive(KEEP_ALIVE)
             .operation_timeout(OPERATION_TIMEOUT);
         if let Some(mut tls) = tls {
-            if let Some((certificate, key)) = credentials.as_ref().and_then(RemoteCredentials::certificate) {
+            if let Some((certificate, key)) = plugin.as_ref().and_then(|plugin| plugin.certificate.clone()) {
                 (tls.certificate_file, tls.key_file) = (Some(certificate), Some(key));
             }
             options = options.tls(tls);
         }
         let flags = options.command.feature_flags.get_or_insert_default();
         flags.supports_repl_dedup_by_lid_and_eid = Some(true);
-        if let Some(credentials) = credentials {
-            options = options.credentials(Arc::new(credentials));
+        if let Some(plugin) = plugin {
+            options = options.credentials(Arc::new(plugin.credentials));
         }
         Ok(Self {
             url: url.to_owned(),

@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::Args;
+use pharos_client::plugin::{PluginCredentials, TokenSource};
 use pharos_client::{ConnectOptions, CredentialSource as _, TlsOptions};
 
-use crate::credentials::{Plugin, ShownCredentials, TokenFrom};
+use crate::credentials::{Plugin, ShownCredentials};
 use crate::error::CliError;
 
 pub(crate) use file::{Context, Contexts};
@@ -232,14 +233,11 @@ impl Context {
         if let Some(name) = &self.auth_plugin {
             return Plugin::parse(name, self.auth_params.as_deref().unwrap_or_default()).map(Some);
         }
-        let token = self
-            .token
-            .as_deref()
-            .map(TokenFrom::parse)
-            .map(ShownCredentials::Token);
-        let certificate = || self.tls_cert.as_ref().map(|_| ShownCredentials::Tls);
+        let token = self.token.as_deref().map(TokenSource::parse);
+        let token = token.map(PluginCredentials::Token);
+        let certificate = || self.tls_cert.as_ref().map(|_| PluginCredentials::Tls);
         Ok(token.or_else(certificate).map(|credentials| Plugin {
-            credentials,
+            credentials: ShownCredentials::AtHand(credentials),
             certificate: None,
         }))
     }

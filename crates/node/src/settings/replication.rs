@@ -1,6 +1,7 @@
 //! Settings of replication to other clusters.
 
-use pharos_replication::{RemoteCredentials, RemoteDefaults, ReplicationLimits};
+use pharos_client::plugin::AuthPlugin;
+use pharos_replication::{RemoteDefaults, ReplicationLimits, remote_credentials};
 
 use super::{ByteSize, ReplicationStart, Secret, Settings};
 
@@ -32,8 +33,8 @@ impl Default for ReplicationSettings {
 }
 
 impl ReplicationSettings {
-    fn credentials(&self) -> Result<Option<RemoteCredentials>, String> {
-        RemoteCredentials::parse(&self.auth_plugin, self.auth_params.reveal())
+    fn credentials(&self) -> Result<Option<AuthPlugin>, String> {
+        remote_credentials(&self.auth_plugin, self.auth_params.reveal())
     }
 
     /// A sentence per fault.
