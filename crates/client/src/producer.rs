@@ -234,6 +234,20 @@ impl Connection {
             permits: Arc::new(Semaphore::new(options.max_pending.max(1))),
             success: CommandProducerSuccess::default(),
         };
+        let answer = self.ask_for_producer(topic, producer_id, options).await?;
+        let last = answer.last_sequence_id.unwrap_or(-1);
+        producer.receipts.lock().next_sequence_id = u64::try_from(last + 1).unwrap_or_default();
+        producer.success = answer;
+        Ok(producer)
+    }
+
+    /// Asks for a producer whose route is there already, and goes when it is refused.
+    pub(crate) async fn ask_for_producer(
+        &self,
+        topic: &str,
+        producer_id: u64,
+        options: ProducerOptions,
+    ) -> Result<CommandProducerSuccess, ClientError> {
         let answer = self
             .ask("PRODUCER", |request_id| CommandProducer {
                 topic: topic.to_owned(),
@@ -242,21 +256,17 @@ impl Connection {
                 ..options.command
             })
             .await;
-        let answer = match answer {
-            Ok(Command::ProducerSuccess(answer)) => answer,
+        match answer {
+            Ok(Command::ProducerSuccess(answer)) => Ok(answer),
             other => {
                 // The broker knows no such producer, so nothing is to be closed there.
                 self.remaining_routes().producers.remove(&producer_id);
-                return Err(match other {
+                Err(match other {
                     Ok(other) => unexpected("PRODUCER", &other),
                     Err(error) => error,
-                });
+                })
             }
-        };
-        let last = answer.last_sequence_id.unwrap_or(-1);
-        producer.receipts.lock().next_sequence_id = u64::try_from(last + 1).unwrap_or_default();
-        producer.success = answer;
-        Ok(producer)
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use pharos_wire::command::Command;
 use pharos_wire::encode;
-use pharos_wire::proto::{CommandProducer, CommandSend, CommandSendError, CommandSendReceipt, FeatureFlags};
+use pharos_wire::proto::{CommandSend, CommandSendError, CommandSendReceipt, FeatureFlags};
 use pharos_wire::request;
 use tokio::sync::mpsc;
 
@@ -57,25 +57,7 @@ impl Connection {
             connection: self.clone(),
             producer_id,
         };
-        let answer = self
-            .ask("PRODUCER", |request_id| CommandProducer {
-                topic: topic.to_owned(),
-                producer_id,
-                request_id,
-                ..options.command
-            })
-            .await;
-        match answer {
-            Ok(Command::ProducerSuccess(_)) => {}
-            other => {
-                // The broker knows no such producer, so nothing is to be closed there.
-                self.remaining_routes().producers.remove(&producer_id);
-                return Err(match other {
-                    Ok(other) => unexpected("PRODUCER", &other),
-                    Err(error) => error,
-                });
-            }
-        }
+        self.ask_for_producer(topic, producer_id, options).await?;
         let answers = RelayAnswers {
             connection: self.clone(),
             answers,
