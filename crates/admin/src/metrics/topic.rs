@@ -1,5 +1,7 @@
 //! Metrics of topics and subscriptions, or of a namespace's topics together.
 
+use std::collections::BTreeMap;
+
 use pharos_admin_api::{ReplicatorStats, SubscriptionStats, TopicStats};
 use pharos_broker_admin::TopicMetrics;
 
@@ -198,41 +200,36 @@ pub(super) fn write(page: &mut Page, rows: &[Row<'_>], grouping: Grouping) {
     }
     write_table(page, TOPIC, &of_topics, Grouping::BySubscription);
     write_evictions(page, rows);
-    let replicators: Vec<(Labels, &ReplicatorStats)> = rows
-        .iter()
-        .flat_map(|row| {
-            row.stats.replication.iter().map(|(remote, stats)| {
-                let mut labels = row.labels.clone();
-                labels.push(("remote_cluster", remote.clone()));
-                (labels, stats)
-            })
-        })
-        .collect();
-    let of_replicators: Vec<_> = replicators
-        .iter()
-        .map(|(labels, stats)| (labels, *stats))
-        .collect();
-    write_table(page, REPLICATION, &of_replicators, grouping);
-    let subscriptions: Vec<(Labels, &SubscriptionStats)> = rows
-        .iter()
-        .flat_map(|row| {
-            row.stats.subscriptions.iter().map(|(name, stats)| {
-                let mut labels = row.labels.clone();
-                labels.push(("subscription", name.clone()));
-                (labels, stats)
-            })
-        })
-        .collect();
-    let of_subscriptions: Vec<_> = subscriptions
-        .iter()
-        .map(|(labels, stats)| (labels, *stats))
-        .collect();
-    write_table(page, SUBSCRIPTION, &of_subscriptions, grouping);
+    let replicators = parts(rows, "remote_cluster", |stats| &stats.replication);
+    write_table(page, REPLICATION, &labelled(&replicators), grouping);
+    let subscriptions = parts(rows, "subscription", |stats| &stats.subscriptions);
+    write_table(page, SUBSCRIPTION, &labelled(&subscriptions), grouping);
     let broadcasts: Vec<_> = subscriptions
         .iter()
         .filter_map(|(labels, stats)| Some((labels, stats.broadcast()?)))
         .collect();
     write_table(page, BROADCAST, &broadcasts, grouping);
+}
+
+/// What topics have by name, with that name as a further label.
+fn parts<'a, T>(
+    rows: &[Row<'a>],
+    label: &'static str,
+    of: impl Fn(&'a TopicStats) -> &'a BTreeMap<String, T>,
+) -> Vec<(Labels, &'a T)> {
+    let of_row = |row: &Row<'a>| {
+        let labels = row.labels.clone();
+        of(row.stats).iter().map(move |(name, stats)| {
+            let mut labels = labels.clone();
+            labels.push((label, name.clone()));
+            (labels, stats)
+        })
+    };
+    rows.iter().flat_map(of_row).collect()
+}
+
+fn labelled<'r, 'a, T>(parts: &'r [(Labels, &'a T)]) -> Vec<(&'r Labels, &'a T)> {
+    parts.iter().map(|(labels, stats)| (labels, *stats)).collect()
 }
 
 /// A metric of a table: name, type, help, and its value in what a sample is made of.
