@@ -3,7 +3,7 @@
 
 use pharos_catalog::Policies;
 use pharos_client::{
-    Brokers, ConnectOptions, Connection, OutgoingMessage, ProducerOptions, RawConnection, earliest,
+    Brokers, ConnectOptions, Connection, Consumer, OutgoingMessage, ProducerOptions, RawConnection, earliest,
 };
 use pharos_metadata::MetadataStore as _;
 use pharos_wire::command::Command;
@@ -12,6 +12,20 @@ use pharos_wire::proto::command_ack::AckType;
 use pharos_wire::request;
 
 use crate::brokers::{Broker, SESSION_TIMEOUT, Stores, TOPIC, orders, publish, read_all, until};
+
+/// Publishes fifty messages, of which a consumer takes and acknowledges twenty.
+async fn twenty_of_fifty(client: &Connection) -> Consumer {
+    let mut consumer = client.subscribe(TOPIC, orders()).await.unwrap();
+    publish(client, 0..50).await;
+    for _ in 0..20 {
+        let message = consumer.receive().await.unwrap();
+        consumer
+            .ack_and_wait(AckType::Individual, message.id)
+            .await
+            .unwrap();
+    }
+    consumer
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_of_the_wrong_broker_are_led_to_the_owner() {
@@ -80,15 +94,7 @@ async fn a_bundle_goes_to_the_broker_that_is_named_and_clients_are_told_where() 
     assert_eq!(one.owner().await, one.service_url);
     until("the other knows", async || two.owner().await == one.service_url).await;
     let client = one.client().await;
-    let mut consumer = client.subscribe(TOPIC, orders()).await.unwrap();
-    publish(&client, 0..50).await;
-    for _ in 0..20 {
-        let message = consumer.receive().await.unwrap();
-        consumer
-            .ack_and_wait(AckType::Individual, message.id)
-            .await
-            .unwrap();
-    }
+    let _consumer = twenty_of_fifty(&client).await;
     let mut watching = RawConnection::connect(&one.service_url).await.unwrap();
     watching.handshake(request::connect("test")).await.unwrap();
     let options = request::producer(TOPIC, 7, 1, None);
@@ -256,15 +262,7 @@ async fn the_topics_of_a_broker_that_dies_go_on_at_the_other_with_every_message(
     let (one, two) = (Broker::start(&stores).await, Broker::start(&stores).await);
     assert_eq!(one.owner().await, one.service_url);
     let client = one.client().await;
-    let mut consumer = client.subscribe(TOPIC, orders()).await.unwrap();
-    publish(&client, 0..50).await;
-    for _ in 0..20 {
-        let message = consumer.receive().await.unwrap();
-        consumer
-            .ack_and_wait(AckType::Individual, message.id)
-            .await
-            .unwrap();
-    }
+    let _consumer = twenty_of_fifty(&client).await;
     until("the other knows", async || two.owner().await == one.service_url).await;
     let first = one.service_url.clone();
     one.drop_dead();

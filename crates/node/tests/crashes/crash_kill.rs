@@ -8,10 +8,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Node, SHORT_LEDGERS, broadcast, expect_numbers, publish, receive, refused, soon, until,
+    Node, SHORT_LEDGERS, broadcast, expect_numbers, publish, read_log, receive, refused, soon, until,
 };
 use pharos_client::{
-    Connection, Consumer, ConsumerOptions, OutgoingMessage, ProducerOptions, SendReceipt, earliest,
+    Connection, Consumer, ConsumerOptions, Message, OutgoingMessage, ProducerOptions, SendReceipt,
 };
 use pharos_wire::proto::MessageIdData;
 use pharos_wire::proto::command_ack::AckType;
@@ -95,21 +95,10 @@ async fn produce(client: Connection, first: u64) -> (Vec<SendReceipt>, u64) {
     (receipts, soon("the end of sending", sending).await.unwrap())
 }
 
-/// Reads the whole log: numbers and ids.
+/// The whole log: numbers and ids.
 async fn read_all(node: &Node) -> Vec<(u64, Place)> {
-    let client = node.client().await;
-    let options = ConsumerOptions::exclusive("counts").non_durable(earliest());
-    let mut reader = client.subscribe("t", options).await.unwrap();
-    let last = reader.last_message_id().await.unwrap().last_message_id;
-    let mut all = Vec::new();
-    loop {
-        let message = receive(&mut reader).await;
-        let at_end = place_of(&message.id) == place_of(&last);
-        all.push((message.text().parse().unwrap(), place_of(&message.id)));
-        if at_end {
-            return all;
-        }
-    }
+    let numbered = |message: &Message| (message.text().parse().unwrap(), place_of(&message.id));
+    read_log(node).await.iter().map(numbered).collect()
 }
 
 async fn subscribe_all(client: &Connection) -> Vec<(&'static str, Consumer)> {

@@ -5,23 +5,13 @@ use std::path::Path;
 use std::process::Command as Process;
 
 use crate::s3_server::{BUCKET, Fault, KEY_ID, S3Server, SECRET};
-use crate::support::{self, Node, broadcast, expect_numbers, publish, soon, until};
+use crate::support::{self, LEDGERS_OF_TEN, Node, broadcast, expect_numbers, publish, soon, until};
 use axum::http::Method;
 use pharos_client::{Connection, ConsumerOptions, Producer, ProducerOptions, earliest};
 use serde_json::json;
 
 const TOPIC: &str = "/admin/v2/persistent/public/default/t";
 const NAMESPACE: &str = "/admin/v2/namespaces/public/default";
-
-/// Settings under which ledgers are short and looked at often.
-const SHORT_LEDGERS: [&str; 6] = [
-    "--ledger-max-entries",
-    "10",
-    "--ledger-min-rollover-time",
-    "0",
-    "--ledger-retention-check-interval",
-    "100ms",
-];
 
 /// Settings under which every closed ledger goes at once, with its local copy.
 const AT_ONCE: [&str; 4] = ["--offload-threshold-size", "0", "--offload-deletion-lag", "0"];
@@ -49,7 +39,7 @@ fn s3_settings(server: &S3Server) -> Vec<String> {
 }
 
 fn start(data: &Path, more: &[String]) -> Node {
-    let settings = SHORT_LEDGERS
+    let settings = LEDGERS_OF_TEN
         .into_iter()
         .chain(AT_ONCE)
         .chain(more.iter().map(String::as_str));
@@ -195,7 +185,7 @@ async fn policies_and_administrators_offload_by_hand() {
     let uri = format!("file://{}", cold.path().display());
     let node = Node::start(
         data.path(),
-        &[&SHORT_LEDGERS[..], &["--offload-filesystem-uri", &uri]].concat(),
+        &[&LEDGERS_OF_TEN[..], &["--offload-filesystem-uri", &uri]].concat(),
     );
     let client = node.client().await;
     client

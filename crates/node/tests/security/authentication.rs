@@ -10,30 +10,15 @@ use pharos_wire::command::Command;
 use pharos_wire::proto::{CommandConnect, FeatureFlags, ServerError};
 use pharos_wire::request;
 
-use crate::support::{Node, soon};
+use crate::support::{Node, SECRET, credentials_in, soon};
 
-const SECRET: [u8; 32] = [7; 32];
-
-/// A broker that asks for tokens and passwords, or what `more` says instead.
 /// How often credentials are looked at; a client that was asked for new ones has as long to answer.
 const CHECK_INTERVAL: &str = "--authentication-refresh-check-interval";
 
+/// A broker that asks for tokens and passwords, or what `more` says instead.
 fn node(dir: &Path, more: &[&str]) -> Node {
-    std::fs::write(dir.join("secret"), SECRET).unwrap();
-    // openssl passwd -6 -salt saltstring 'Hello world!'
-    let hash = "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1";
-    std::fs::write(dir.join("people"), format!("ann:{hash}\n")).unwrap();
-    let secret = format!(
-        "--authentication-token-secret-key=file://{}/secret",
-        dir.display()
-    );
-    let people = format!("--authentication-basic-auth-conf={}/people", dir.display());
-    let mut settings = vec![
-        "--authentication-enabled=true",
-        "--authentication-providers=token,basic",
-        &secret,
-        &people,
-    ];
+    let asking = credentials_in(dir);
+    let mut settings: Vec<&str> = asking.iter().map(String::as_str).collect();
     settings.extend(more);
     if !more.iter().any(|setting| setting.starts_with(CHECK_INTERVAL)) {
         settings.push("--authentication-refresh-check-interval=200ms");

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::support::certificates::Authority;
-use crate::support::{Bystander, Node, assert_closed, figure, soon, until};
+use crate::support::{Bystander, Node, SECRET, assert_closed, credentials_in, figure, soon, until};
 
 /// A machine of an attacker.
 const ATTACKER: &str = "127.0.0.66";
@@ -277,26 +277,14 @@ async fn lookups_of_what_is_not_there_make_nothing_and_take_no_memory() {
     node.stop();
 }
 
-const SECRET: [u8; 32] = [7; 32];
-
-/// A broker that asks for tokens and passwords: of ann and bob, both `Hello world!`.
+/// A broker that asks for tokens and passwords.
 fn asking(dir: &Path, more: &[&str]) -> Node {
-    std::fs::write(dir.join("secret"), SECRET).unwrap();
-    // openssl passwd -6 -salt saltstring 'Hello world!'
-    let hash = "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1";
-    std::fs::write(dir.join("people"), format!("ann:{hash}\nbob:{hash}\n")).unwrap();
-    let secret = format!(
-        "--authentication-token-secret-key=file://{}/secret",
-        dir.display()
-    );
-    let people = format!("--authentication-basic-auth-conf={}/people", dir.display());
-    let mut settings = vec![
-        "--authentication-enabled=true",
-        "--authentication-providers=token,basic",
-        &secret,
-        &people,
-    ];
-    settings.extend(more);
+    let asking = credentials_in(dir);
+    let settings: Vec<&str> = asking
+        .iter()
+        .map(String::as_str)
+        .chain(more.iter().copied())
+        .collect();
     Node::start(&dir.join("data"), &settings)
 }
 

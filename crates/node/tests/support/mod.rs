@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use pharos_client::{
     ConnectOptions, Connection, Consumer, ConsumerOptions, Message, OutgoingMessage, Producer,
-    ProducerOptions, RawConnection, SendReceipt,
+    ProducerOptions, RawConnection, SendReceipt, earliest,
 };
 use pharos_wire::command::Command;
 use pharos_wire::proto::{MessageMetadata, ServerError};
@@ -47,6 +47,45 @@ pub(crate) const SHORT_LEDGERS: [&str; 10] = [
     "--ledger-default-retention-size",
     "1GiB",
 ];
+
+/// Settings under which ledgers are short and looked at often: they go as soon as they are not needed.
+pub(crate) const LEDGERS_OF_TEN: [&str; 6] = [
+    "--ledger-max-entries",
+    "10",
+    "--ledger-min-rollover-time",
+    "0",
+    "--ledger-retention-check-interval",
+    "100ms",
+];
+
+/// The secret of the tokens of [`credentials_in`].
+pub(crate) const SECRET: [u8; 32] = [7; 32];
+
+/// Settings of a broker that asks for tokens and passwords: of ann and bob, both `Hello world!`. Their files are in `dir`.
+pub(crate) fn credentials_in(dir: &Path) -> Vec<String> {
+    std::fs::write(dir.join("secret"), SECRET).unwrap();
+    // openssl passwd -6 -salt saltstring 'Hello world!'
+    let hash = "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1";
+    std::fs::write(dir.join("people"), format!("ann:{hash}\nbob:{hash}\n")).unwrap();
+    let dir = dir.display();
+    vec![
+        "--authentication-enabled=true".to_owned(),
+        "--authentication-providers=token,basic".to_owned(),
+        format!("--authentication-token-secret-key=file://{dir}/secret"),
+        format!("--authentication-basic-auth-conf={dir}/people"),
+    ]
+}
+
+/// Everything in the topic `t`.
+pub(crate) async fn read_log(node: &Node) -> Vec<Message> {
+    let client = node.client().await;
+    let mut reader = client.reader("t", earliest()).await.unwrap();
+    let mut all = Vec::new();
+    while soon("an answer", reader.has_next()).await.unwrap() {
+        all.push(soon("a message", reader.next()).await.unwrap());
+    }
+    all
+}
 
 /// What the future comes to, which must be soon.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {

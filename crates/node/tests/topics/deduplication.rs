@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::support::{Node, SHORT_LEDGERS, receive, soon, until};
-use pharos_client::{Connection, ConsumerOptions, OutgoingMessage, Producer, ProducerOptions, earliest};
+use crate::support::{Node, SHORT_LEDGERS, read_log, soon, until};
+use pharos_client::{Connection, ConsumerOptions, OutgoingMessage, Producer, ProducerOptions};
 
 const TOPIC: &str = "/admin/v2/persistent/public/default/t";
 
@@ -28,18 +28,10 @@ fn last_of(producer: &Producer) -> i64 {
 
 /// The numbers in the log, in order.
 async fn read_all(node: &Node) -> Vec<u64> {
-    let client = node.client().await;
-    let options = ConsumerOptions::exclusive("counts").non_durable(earliest());
-    let mut reader = client.subscribe("t", options).await.unwrap();
-    let last = reader.last_message_id().await.unwrap().last_message_id;
-    let mut all = Vec::new();
-    loop {
-        let message = receive(&mut reader).await;
-        all.push(message.text().parse().unwrap());
-        if (message.id.ledger_id, message.id.entry_id) == (last.ledger_id, last.entry_id) {
-            return all;
-        }
-    }
+    let log = read_log(node).await;
+    log.iter()
+        .map(|message| message.text().parse().unwrap())
+        .collect()
 }
 
 async fn status(node: &Node, wanted: &str) {

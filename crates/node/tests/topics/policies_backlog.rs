@@ -1,6 +1,6 @@
 //! What becomes of messages that are not acknowledged: time to live, backlog quotas, subscriptions that are left.
 
-use crate::support::{Node, broadcast, expect_numbers, publish, receive, soon, until};
+use crate::support::{LEDGERS_OF_TEN, Node, broadcast, expect_numbers, publish, receive, soon, until};
 use pharos_client::{Connection, ConsumerOptions, Producer, ProducerOptions};
 use pharos_wire::proto::ServerError;
 
@@ -265,15 +265,7 @@ async fn an_old_backlog_is_over_a_quota_of_time() {
 #[tokio::test]
 async fn retention_of_a_topic_holds_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let short = [
-        "--ledger-max-entries",
-        "10",
-        "--ledger-min-rollover-time",
-        "0",
-        "--ledger-retention-check-interval",
-        "100ms",
-    ];
-    let node = Node::start(dir.path(), &short);
+    let node = Node::start(dir.path(), &LEDGERS_OF_TEN);
     let client = node.client().await;
     let producer = producer(&client, "t").await;
     let forever = r#"{"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}"#;

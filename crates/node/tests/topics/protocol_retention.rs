@@ -1,6 +1,8 @@
 //! What is kept and for how long: places of absent consumers, ledgers, retention, on the running broker.
 
-use crate::support::{Node, broadcast, expect_numbers, figure, publish, receive, soon, until};
+use crate::support::{
+    LEDGERS_OF_TEN, Node, broadcast, expect_numbers, figure, publish, receive, soon, until,
+};
 use pharos_client::{Connection, Consumer, ConsumerOptions, Producer, ProducerOptions, earliest};
 use pharos_wire::proto::MessageIdData;
 use pharos_wire::proto::command_ack::AckType;
@@ -20,20 +22,10 @@ async fn ack(consumer: &Consumer, ids: impl IntoIterator<Item = MessageIdData>) 
     .unwrap();
 }
 
-/// Settings under which ledgers are short and go as soon as they are not needed.
-const SHORT_LEDGERS: [&str; 6] = [
-    "--ledger-max-entries",
-    "10",
-    "--ledger-min-rollover-time",
-    "0",
-    "--ledger-retention-check-interval",
-    "100ms",
-];
-
 #[tokio::test]
 async fn an_absent_broadcast_consumer_loses_its_place_in_the_end() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = [&SHORT_LEDGERS[..], &["--broadcast-absent-retention", "300ms"]].concat();
+    let settings = [&LEDGERS_OF_TEN[..], &["--broadcast-absent-retention", "300ms"]].concat();
     let node = Node::start(dir.path(), &settings);
     let client = node.client().await;
     let mut leaves = client
@@ -99,7 +91,7 @@ async fn an_absent_broadcast_consumer_holds_back_so_many_bytes_and_no_more() {
         "--broadcast-absent-backlog",
         "20000",
     ];
-    let node = Node::start(dir.path(), &[&SHORT_LEDGERS[..], &limits].concat());
+    let node = Node::start(dir.path(), &[&LEDGERS_OF_TEN[..], &limits].concat());
     let client = node.client().await;
     let leaves = client
         .subscribe("t", broadcast("b").name("leaves"))
@@ -141,7 +133,7 @@ async fn an_absent_broadcast_consumer_holds_back_so_many_bytes_and_no_more() {
 #[tokio::test]
 async fn ledgers_go_when_every_consumer_has_acknowledged_them() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::start(dir.path(), &SHORT_LEDGERS);
+    let node = Node::start(dir.path(), &LEDGERS_OF_TEN);
     let client = node.client().await;
     let mut consumers = Vec::new();
     let all = [
@@ -196,7 +188,7 @@ async fn retention_keeps_what_every_consumer_has_acknowledged() {
         "--ledger-default-retention-size",
         "1GiB",
     ];
-    let node = Node::start(dir.path(), &[&SHORT_LEDGERS[..], &forever].concat());
+    let node = Node::start(dir.path(), &[&LEDGERS_OF_TEN[..], &forever].concat());
     let client = node.client().await;
     let mut consumer = client
         .subscribe("t", ConsumerOptions::exclusive("s"))

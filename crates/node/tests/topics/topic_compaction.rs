@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{Node, receive, soon, until};
+use crate::support::{LEDGERS_OF_TEN, Node, receive, soon, until};
 use pharos_client::{
     Connection, ConsumerOptions, Message, OutgoingMessage, Producer, ProducerOptions, earliest,
 };
@@ -12,14 +12,8 @@ use pharos_client::{
 const COMPACTION: &str = "/admin/v2/persistent/public/default/t/compaction";
 const THRESHOLD: &str = "/admin/v2/namespaces/public/default/compactionThreshold";
 
-/// Ledgers are short and looked at often, and nothing is retained: what no one holds back goes soon.
-const SETTINGS: [&str; 10] = [
-    "--ledger-max-entries",
-    "10",
-    "--ledger-min-rollover-time",
-    "0",
-    "--ledger-retention-check-interval",
-    "100ms",
+/// Runs are due soon.
+const AT_ONCE: [&str; 4] = [
     "--cursor-flush-interval",
     "100ms",
     "--policies-compaction-check-interval",
@@ -90,7 +84,7 @@ impl Expected {
 }
 
 fn start(data: &Path) -> Node {
-    Node::start(data, &SETTINGS)
+    Node::start(data, &[&LEDGERS_OF_TEN[..], &AT_ONCE].concat())
 }
 
 async fn producer(client: &Connection) -> Producer {

@@ -4,9 +4,13 @@ use super::*;
 use crate::mortal::CallEffect;
 use crate::pulsar::proto::{EntryPlace, LongProperty};
 use crate::{CompactedEntry, CompactedLedgers, CompactedView, CompactedWriter, CompactionError};
+use futures_util::future::LocalBoxFuture;
 use pharos_types::Position;
 
 const CURSOR: &str = "__compaction";
+
+/// How a run ends.
+type Finished = Result<CompactedView, CompactionError>;
 
 async fn begin(topic: &Topic, keep: &[u64]) -> Result<CompactedWriter, CompactionError> {
     let mut writer = CompactedLedgers::of(&topic.ledger).begin().await?;
@@ -359,6 +363,25 @@ fn is_compacted(world: &World, ledger: LedgerId) -> bool {
         .is_some_and(|entry| crate::pulsar::compacted::split(entry.payload.clone()).is_some())
 }
 
+/// A run that has read the node, and proved that the topic is its own, and stands still before it puts the node; and what was compacted
+/// before it.
+fn before_the_put(world: &mut World) -> (Life, CompactedView, LocalBoxFuture<'static, Finished>) {
+    drop(three_ledgers(world));
+    let life = Life::new();
+    let topic = run(world.open_in(&life)).unwrap();
+    let before = compact(&topic, &[1]);
+    let writer = run(begin(&topic, &[1, 12])).unwrap();
+    life.hold(&super::super::nodes::key(NAME, CURSOR));
+    let mut finish = async move {
+        let _open = topic;
+        writer.finish(Ordinal(15), 9).await
+    }
+    .boxed_local();
+    assert!((&mut finish).now_or_never().is_none());
+    assert!(life.is_holding());
+    (life, before, finish)
+}
+
 /// Where the one who lost the topic stands when the next one opens it, and who that is.
 #[test]
 fn a_run_names_nothing_over_who_took_the_topic_over() {
@@ -375,15 +398,7 @@ fn a_run_names_nothing_over_who_took_the_topic_over() {
 
         // It has read the node, and proved that the topic is its own, and stands still before it puts the node.
         let mut world = World::new();
-        drop(three_ledgers(&mut world));
-        let life = Life::new();
-        let topic = run(world.open_in(&life)).unwrap();
-        let before = compact(&topic, &[1]);
-        let writer = run(begin(&topic, &[1, 12])).unwrap();
-        life.hold(&super::super::nodes::key(NAME, CURSOR));
-        let mut finish = Box::pin(writer.finish(Ordinal(15), 9));
-        assert!(finish.as_mut().now_or_never().is_none());
-        assert!(life.is_holding());
+        let (life, before, finish) = before_the_put(&mut world);
         let next = taken_over(&mut world, by_java, &[2, 3]);
         life.release();
         let refused = run(finish).err().unwrap();
@@ -415,14 +430,7 @@ fn taken_over(world: &mut World, by_java: bool, keep: &[u64]) -> i64 {
 #[test]
 fn a_run_of_who_lost_the_topic_changes_nothing_for_a_successor_that_only_reads() {
     let mut world = World::new();
-    drop(three_ledgers(&mut world));
-    let life = Life::new();
-    let topic = run(world.open_in(&life)).unwrap();
-    let before = compact(&topic, &[1]);
-    let writer = run(begin(&topic, &[1, 12])).unwrap();
-    life.hold(&super::super::nodes::key(NAME, CURSOR));
-    let mut finish = Box::pin(writer.finish(Ordinal(15), 9));
-    assert!(finish.as_mut().now_or_never().is_none());
+    let (life, before, finish) = before_the_put(&mut world);
     let next = world.open();
     life.release();
     assert!(run(finish).is_err());
