@@ -58,6 +58,12 @@ def accepts(host, port):
         return False
 
 
+def tail(path, lines):
+    """The last lines of a file."""
+    with open(path, errors="replace") as file:
+        return "".join(file.readlines()[-lines:])
+
+
 class Server:
     """One process, which can be started again on the same port and data."""
 
@@ -93,8 +99,7 @@ class Server:
         return status
 
     def tail(self, lines=30):
-        with open(self.log, errors="replace") as log:
-            return "".join(log.readlines()[-lines:])
+        return tail(self.log, lines)
 
 
 class Broker(Server):
@@ -192,6 +197,9 @@ class Cluster:
                 server.process.wait()
             if failed and os.path.exists(server.log):
                 print(f"---- {server.name}\n{server.tail(60 if server in self.brokers else 10)}", flush=True)
+        clients = os.path.join(self.folder, "clients.log")
+        if failed and os.path.exists(clients):
+            print(f"---- clients\n{tail(clients, 120)}", flush=True)
 
     @property
     def url(self):
