@@ -164,7 +164,7 @@ async fn change_dynamic(admin: &Admin, name: &str, value: Option<&str>) -> ApiRe
         ChangeSettingError::Store(error) => error.into(),
         refused => ApiError::precondition(refused.to_string()),
     })?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(StatusCode::OK)
 }
 
 async fn settings(State(admin): State<Admin>) -> Json<BTreeMap<String, String>> {

@@ -1,12 +1,13 @@
 //! Settings that can be changed while brokers run: those that say what holds where neither a topic nor its namespace says anything.
 //!
 //! An administrator may use our name of a setting, with a value as in a file, or Pulsar's name, with a value as Pulsar's files have it.
+//! Under Pulsar's name every value of a switch but `true` is false, as in Pulsar; that is said in the log.
 
 use pharos_catalog::policy::BrokerPolicies;
 use pharos_catalog::{ChangeSettingError, ChangeableSettings, ChangedSettings};
 
 use crate::settings::table::{Setting, by_key};
-use crate::settings::{Settings, setting_of, translate};
+use crate::settings::{Settings, Value, setting_of, translate};
 
 /// Their keys. Everything else is read once, when a broker starts.
 const CHANGEABLE: [&str; 32] = [
@@ -54,7 +55,20 @@ fn of_name(name: &str, value: &str) -> Option<(&'static Setting, String)> {
         return Some((setting, value.to_owned()));
     }
     let setting = setting_of(name).filter(|setting| CHANGEABLE.contains(&setting.key))?;
-    Some((setting, translate(setting, value)))
+    let text = match is_switch(setting) {
+        true => switch_of_pulsar(value).to_string(),
+        false => translate(setting, value),
+    };
+    Some((setting, text))
+}
+
+fn is_switch(setting: &Setting) -> bool {
+    setting.kind == <bool as Value>::KIND
+}
+
+/// Whether a switch is on, as Pulsar reads it.
+fn switch_of_pulsar(value: &str) -> bool {
+    value.trim().eq_ignore_ascii_case("true")
 }
 
 /// What a broker was started with, and how it is changed.
@@ -97,7 +111,14 @@ impl ChangeableSettings for ChangeableAtRuntime {
     }
 
     fn check(&self, name: &str, value: &str) -> Result<(), ChangeSettingError> {
-        self.change(&mut self.started.clone(), name, value)
+        let mut changed = self.started.clone();
+        self.change(&mut changed, name, value)?;
+        let is_switch = of_name(name, value).is_some_and(|(setting, _)| is_switch(setting));
+        if is_switch && !matches!(value, "true" | "false") {
+            let is_on = switch_of_pulsar(value);
+            tracing::warn!(name, value, "a switch is set to what is neither true nor false; it is {is_on}");
+        }
+        Ok(())
     }
 
     fn policies(&self, changed: &ChangedSettings) -> BrokerPolicies {
@@ -174,13 +195,27 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_under_pulsars_name_is_read_as_pulsar_does() {
+        for (value, is_on) in [("true", true), (" TRUE ", true), ("false", false), ("{\"a\": 1}", false)] {
+            let settings = ChangeableAtRuntime::new(&Settings::default());
+            assert!(settings.check("allowAutoSubscriptionCreation", value).is_ok());
+            let said = changed(&[("allowAutoSubscriptionCreation", value)]);
+            assert_eq!(said.auto_subscription_creation.allow, is_on, "{value}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_changed_is_refused() {
         let settings = ChangeableAtRuntime::new(&Settings::default());
         for name in ["data_dir", "bindAddress", "nothing", ""] {
             let refused = settings.check(name, "1");
             assert!(matches!(refused, Err(ChangeSettingError::Unknown(_))), "{name}");
         }
-        for (name, value) in [("maxProducersPerTopic", "many"), ("default_num_partitions", "0")] {
+        for (name, value) in [
+            ("maxProducersPerTopic", "many"),
+            ("default_num_partitions", "0"),
+            ("allow_auto_topic_creation", "yes"),
+        ] {
             let refused = settings.check(name, value);
             assert!(matches!(refused, Err(ChangeSettingError::Value(_))), "{name}");
         }

@@ -48,9 +48,9 @@ table! { Resource::Brokers;
     DYNAMIC_VALUES = Route::get("/admin/v2/brokers/configuration/values", "dynamicValues", Action::ReadBroker)
         .json::<BTreeMap<String, String>>();
     "Changes a setting of all brokers while they run. 412 for one that cannot be changed so, and for a value that it does not take."
-    SET_DYNAMIC = Route::post("/admin/v2/brokers/configuration/{setting}/{value}", "setDynamic", Action::UpdateBroker).done(204).fails(&[412]);
+    SET_DYNAMIC = Route::post("/admin/v2/brokers/configuration/{setting}/{value}", "setDynamic", Action::UpdateBroker).done(200).fails(&[412]);
     "Takes such a change back: each broker has the value that it was started with."
-    REMOVE_DYNAMIC = Route::delete("/admin/v2/brokers/configuration/{setting}", "removeDynamic", Action::UpdateBroker).done(204).fails(&[412]);
+    REMOVE_DYNAMIC = Route::delete("/admin/v2/brokers/configuration/{setting}", "removeDynamic", Action::UpdateBroker).done(200).fails(&[412]);
     "The settings in force."
     SETTINGS = Route::get("/admin/v2/brokers/configuration/runtime", "settings", Action::ReadBroker).json::<BTreeMap<String, String>>();
     "Where metadata and ledgers are kept."
