@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  LOOKUP, admin ──► claim ──► Here(shard) │ Elsewhere(addresses)        takes a topic that no broker has
-//!  PRODUCER, SUBSCRIBE ──► of ──► Here(shard) │ refused: look up again    takes none
+//!  PRODUCER, SUBSCRIBE ──► settle, of ──► Here(shard) │ refused: look up again    takes none, waits for what is being taken
 //! ```
 //! Asked when a producer, consumer or reader is made and when a topic is loaded, never for a message. Before the log of a topic is
 //! opened the store itself is asked (`confirm`). When ownership goes, the shards close what they have loaded of it (`home::load`),
@@ -67,6 +67,13 @@ impl Placement {
         match self.of(topic) {
             Placed::Unowned => Ok(self.placed(topic, self.ownership.acquire_apart(topic, turn).await?)),
             placed => Ok(placed),
+        }
+    }
+
+    /// Waits while this broker takes `topic`; at once for one that it has.
+    pub(crate) async fn settle(&self, topic: &TopicName) {
+        if self.of(topic) == Placed::Unowned {
+            self.ownership.settle(topic).await;
         }
     }
 

@@ -62,6 +62,7 @@ impl Shared {
     /// # Errors
     /// [`TopicError`]: not this broker's, not found, not allowed, or the metadata store failed.
     pub(crate) async fn ensure_topic(&self, topic: &TopicName, may_create: bool) -> Result<(), TopicError> {
+        self.placement.settle(topic).await;
         self.placement.home(topic)?;
         let ensured = self.catalog.ensure_topic(topic, may_create).await;
         ensured.map(drop).map_err(topic_error)

@@ -24,6 +24,7 @@ use pharos_runtime::clock;
 use pharos_types::TopicName;
 use tokio::sync::{Notify, Semaphore, watch};
 
+use crate::arriving::{Taking, wait_while_taking};
 use crate::assign::{Assigned, CandidatesOf, note_assigned, place_apart};
 use crate::handover::NOTES;
 use crate::keeping::{REGISTRY, ended};
@@ -81,6 +82,8 @@ pub(crate) struct OwnedBundles {
     pub(crate) lapsed_at: Option<clock::Nanos>,
     pub(crate) ours: HashMap<String, Version>,
     pub(crate) others: HashMap<String, Arc<BrokerAddresses>>,
+    /// The key that the store is asked for now.
+    pub(crate) taking: Option<String>,
     /// Bundles that are given to other brokers, by their key.
     pub(crate) assigned: HashMap<String, Assigned>,
     /// Bundles that are handed over, by their key, and to whom.
@@ -349,11 +352,12 @@ impl BundleOwnership {
                 return Err(OwnershipError::NotReady("the bundle goes to another one"));
             }
             let session = self.session().await?;
+            let _taking = Taking::begin(self, &key);
             match session.put(&key, value.clone(), Expect::Absent).await {
                 Ok(version) => return self.note_taken(&*session, key, version),
                 Err(SessionWriteError::Write(WriteError::Conflict { .. })) => {
                     if let Some(left) = self.look_at(&key).await? {
-                        self.forget_earlier_life(&key, left).await?;
+                        forget_earlier_life(&*self.store, &key, left).await?;
                     }
                 }
                 Err(SessionWriteError::Ended(why)) => {
@@ -383,17 +387,6 @@ impl BundleOwnership {
         Ok(Owner::Us)
     }
 
-    pub(crate) async fn forget_earlier_life(
-        &self,
-        key: &str,
-        version: Version,
-    ) -> Result<(), OwnershipError> {
-        match self.store.delete(key, Expect::Version(version)).await {
-            Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// The session is asked, not the table: while it lives, the keys that it put are there.
     async fn ask(&self, topic: &TopicName) -> Result<bool, OwnershipError> {
         let session = {
@@ -414,6 +407,18 @@ impl BundleOwnership {
             self.wait_for_last_owner(topic).await;
         }
         Ok(self.owner_of(topic) == Owner::Us)
+    }
+}
+
+/// Deletes the key that an earlier life of this broker left, unless it was changed.
+pub(crate) async fn forget_earlier_life(
+    store: &dyn MetadataStore,
+    key: &str,
+    version: Version,
+) -> Result<(), OwnershipError> {
+    match store.delete(key, Expect::Version(version)).await {
+        Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -444,6 +449,10 @@ impl Ownership for BundleOwnership {
 
     fn confirm<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<bool, OwnershipError>> {
         Box::pin(self.ask(topic))
+    }
+
+    fn settle<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, ()> {
+        Box::pin(wait_while_taking(self, topic))
     }
 
     fn owner_of_bundle(&self, bundle: &str) -> Owner {

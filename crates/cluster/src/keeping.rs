@@ -23,6 +23,7 @@ use pharos_metadata::{
 };
 use pharos_runtime::clock;
 
+use crate::bundles::forget_earlier_life;
 use crate::reports::look_at_broker;
 use crate::{BundleOwnership, OwnershipError};
 
@@ -192,7 +193,7 @@ impl BundleOwnership {
                     key,
                     "a broker is registered under this one's address; it is taken for an earlier life of it"
                 );
-                self.forget_earlier_life(key, left.version).await?;
+                forget_earlier_life(&*self.store, key, left.version).await?;
             }
         }
         Err(OwnershipError::NotReady(

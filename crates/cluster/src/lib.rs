@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod arriving;
 mod assign;
 mod balance;
 mod bundles;

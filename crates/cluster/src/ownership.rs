@@ -72,6 +72,14 @@ pub trait Ownership: Send + Sync {
     /// [`OwnershipError`]: it is not known, so the topic must not be opened.
     fn confirm<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<bool, OwnershipError>>;
 
+    /// Waits while this broker takes `topic`: a client that another broker sent may be here before the store's answer. After a bounded
+    /// time it returns all the same; whose the topic is then, [`owner_of`](Self::owner_of) says.
+    ///
+    /// Cancel safety: nothing is changed.
+    fn settle<'a>(&'a self, _: &'a TopicName) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+
     /// Who owns the bundle `<tenant>/<namespace>/<range>`, as [`owner_of`](Self::owner_of) says it of a topic.
     fn owner_of_bundle(&self, _: &str) -> Owner {
         Owner::Us

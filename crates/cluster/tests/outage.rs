@@ -20,12 +20,15 @@ const TIMEOUT: Duration = Duration::from_millis(150);
 struct Far {
     store: Arc<Memory>,
     is_cut: Arc<AtomicBool>,
+    /// Answers to what sessions put are on their way while it is held.
+    answers: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
 struct FarSession {
     session: Arc<dyn Session>,
     is_cut: Arc<AtomicBool>,
+    answers: Arc<tokio::sync::Mutex<()>>,
 }
 
 fn cut() -> Arc<Fault> {
@@ -37,6 +40,7 @@ impl Far {
         Arc::new(Self {
             store: Arc::new(Memory::new()),
             is_cut: Arc::default(),
+            answers: Arc::default(),
         })
     }
 
@@ -101,8 +105,11 @@ impl MetadataStore for Far {
                 return Err(SessionError::Fault(cut()));
             }
             let session = self.store.open_session(Duration::from_hours(1)).await?;
-            let is_cut = Arc::clone(&self.is_cut);
-            Ok(Arc::new(FarSession { session, is_cut }) as Arc<dyn Session>)
+            Ok(Arc::new(FarSession {
+                session,
+                is_cut: Arc::clone(&self.is_cut),
+                answers: Arc::clone(&self.answers),
+            }) as Arc<dyn Session>)
         })
     }
 
@@ -130,7 +137,11 @@ impl Session for FarSession {
         Box::pin(async move {
             match self.is_cut.load(Ordering::SeqCst) {
                 true => Err(WriteError::Fault(cut()).into()),
-                false => put.await,
+                false => {
+                    let put = put.await;
+                    drop(self.answers.lock().await);
+                    put
+                }
             }
         })
     }
@@ -240,5 +251,33 @@ fn an_outage_that_takes_too_long_ends_service() {
             store.set_cut(false);
             one.close().await;
         }
+    });
+}
+
+#[test]
+fn a_client_that_comes_before_the_answer_waits_for_it() {
+    run(async {
+        let store = Far::new();
+        let one = broker(&store, None);
+        until("it is registered", || one.is_registered()).await;
+        let mine: TopicName = "a".parse().unwrap();
+        let answers = store.answers.clone().lock_owned().await;
+        let (taking, topic) = (one.clone(), mine.clone());
+        pharos_runtime::spawn_local(
+            async move { assert_eq!(taking.acquire(&topic).await.unwrap(), Owner::Us) },
+        );
+        let key = "namespace/public/default/0x00000000_0x80000000";
+        while store.store.get(key).await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+        // Others see the key and send clients, and it does not know yet.
+        assert_eq!(one.owner_of(&mine), Owner::Unowned);
+        let waited = tokio::time::timeout(TIMEOUT / 10, one.settle(&mine)).await;
+        assert!(waited.is_err(), "it did not wait");
+        drop(answers);
+        one.settle(&mine).await;
+        assert_eq!(one.owner_of(&mine), Owner::Us);
+        // Of what is not being taken nothing is waited for.
+        one.settle(&"b".parse().unwrap()).await;
     });
 }

@@ -116,7 +116,11 @@ impl ChangeableSettings for ChangeableAtRuntime {
         let is_switch = of_name(name, value).is_some_and(|(setting, _)| is_switch(setting));
         if is_switch && !matches!(value, "true" | "false") {
             let is_on = switch_of_pulsar(value);
-            tracing::warn!(name, value, "a switch is set to what is neither true nor false; it is {is_on}");
+            tracing::warn!(
+                name,
+                value,
+                "a switch is set to what is neither true nor false; it is {is_on}"
+            );
         }
         Ok(())
     }
@@ -196,7 +200,12 @@ mod tests {
 
     #[test]
     fn a_switch_under_pulsars_name_is_read_as_pulsar_does() {
-        for (value, is_on) in [("true", true), (" TRUE ", true), ("false", false), ("{\"a\": 1}", false)] {
+        for (value, is_on) in [
+            ("true", true),
+            (" TRUE ", true),
+            ("false", false),
+            ("{\"a\": 1}", false),
+        ] {
             let settings = ChangeableAtRuntime::new(&Settings::default());
             assert!(settings.check("allowAutoSubscriptionCreation", value).is_ok());
             let said = changed(&[("allowAutoSubscriptionCreation", value)]);

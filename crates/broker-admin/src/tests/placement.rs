@@ -14,6 +14,8 @@ struct Told {
     owner: Mutex<Owner>,
     /// The store knows better than this broker, and says that topics are another's.
     is_denied: AtomicBool,
+    /// Topics are being taken: they are this broker's for whom waits.
+    is_taking: AtomicBool,
     losses: watch::Sender<u64>,
 }
 
@@ -22,6 +24,7 @@ impl Told {
         Arc::new(Self {
             owner: Mutex::new(owner),
             is_denied: AtomicBool::new(false),
+            is_taking: AtomicBool::new(false),
             losses: watch::Sender::new(0),
         })
     }
@@ -49,6 +52,15 @@ impl Ownership for Told {
     fn confirm<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<bool, OwnershipError>> {
         let is_denied = self.is_denied.load(Ordering::SeqCst);
         Box::pin(async move { Ok(!is_denied && self.owner_of(topic) == Owner::Us) })
+    }
+
+    fn settle<'a>(&'a self, _: &'a TopicName) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            if self.is_taking.load(Ordering::SeqCst) {
+                self.tell(Owner::Us);
+            }
+        })
     }
 
     fn losses(&self) -> watch::Receiver<u64> {
@@ -90,6 +102,22 @@ async fn is_refused(bench: &Bench, name: &TopicName) {
 async fn is_loaded(bench: &Bench, name: &TopicName) -> bool {
     let loaded = bench.broker.is_loaded(bench.home(name), name.clone());
     loaded.await.unwrap()
+}
+
+#[tokio::test]
+async fn who_comes_while_the_topic_is_being_taken_waits_for_it() {
+    let told = Told::new(Owner::Unowned);
+    let bench = Bench::among(told.clone()).await;
+    let name = topic("arriving");
+    is_refused(&bench, &name).await;
+    told.is_taking.store(true, Ordering::SeqCst);
+    let asked = name.clone();
+    bench
+        .on(bench.away(&name), move |shard| async move {
+            shard.ensure_topic(&asked, true).await.unwrap();
+            Client::new(&shard).try_produce(&asked).await.unwrap();
+        })
+        .await;
 }
 
 #[tokio::test]
