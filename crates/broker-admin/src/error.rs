@@ -148,7 +148,6 @@ impl From<NamespaceError> for AdminError {
             | NamespaceError::NoAddress(_)
             | NamespaceError::NoBundle(_)
             | NamespaceError::BadBorders(_) => Self::Precondition(reason),
-            NamespaceError::Replication(_) => Self::NotImplemented(reason),
             NamespaceError::InvalidBundles => Self::Invalid(reason),
             NamespaceError::Reserved(_) => Self::NotAllowed(reason),
             NamespaceError::Store(error) => error.into(),

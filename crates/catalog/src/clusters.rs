@@ -2,10 +2,9 @@
 
 use pharos_admin_api::ClusterData;
 use pharos_types::NamespaceName;
-use serde::Deserialize as _;
 
 use super::store::{Created, StoreError};
-use super::{Catalog, GLOBAL, PolicyEvent, TopicPolicies, keys};
+use super::{Catalog, PolicyEvent, keys};
 
 /// Why something with a cluster was not done.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -113,18 +112,11 @@ impl Clusters<'_> {
                 return Err(ClusterError::NotFound);
             }
             let uses = |clusters: &[String]| clusters.iter().any(|cluster| cluster == name);
-            let names_it = |policies: &TopicPolicies| {
-                let named = ["replication".to_owned(), format!("{GLOBAL}replication")];
-                let named = named.iter().filter_map(|policy| policies.0.get(policy));
-                named
-                    .flat_map(Vec::<String>::deserialize)
-                    .any(|named| uses(&named))
-            };
             let mut namespaces = state.namespaces.values();
             if namespaces.any(|namespace| {
                 let mut topics = namespace.topic_policies.values();
                 uses(&namespace.policies.value.replication_clusters())
-                    || topics.any(|record| names_it(&record.value))
+                    || topics.any(|record| uses(&record.value.replication_clusters()))
             }) {
                 return Err(ClusterError::NotEmpty);
             }

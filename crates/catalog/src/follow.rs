@@ -231,6 +231,8 @@ impl Follower<'_> {
             Fact::Cluster(name) => {
                 let found = record(key, found)?;
                 put(&mut self.catalog.inner.known.write().clusters, name, found);
+                // Topics that are replicated there go by it.
+                self.catalog.inner.known.tell_policies(PolicyEvent::Broker);
             }
             Fact::Isolation(cluster) => {
                 let found = record(key, found)?;

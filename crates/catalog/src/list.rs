@@ -7,6 +7,8 @@ use pharos_types::{Domain, NamespaceName, TopicName};
 use regex::{Regex, RegexBuilder};
 
 use super::Catalog;
+use super::clusters::Clusters;
+use super::known::{Facts, Namespace};
 
 /// The largest compiled pattern, in bytes. A short pattern can still describe a huge automaton (`(.{99}){99}`).
 const PATTERN_BYTES_MAX: usize = 1 << 20;
@@ -116,26 +118,13 @@ impl Catalog {
         count: usize,
         is_wanted: impl Fn(&TopicName) -> bool,
     ) -> (Vec<TopicName>, Option<TopicName>) {
-        let state = self.inner.known.read();
-        let from = after.map_or(Bound::Unbounded, |after| Bound::Included(after.namespace()));
-        let of_namespaces = state
-            .namespaces
-            .range::<NamespaceName, _>((from, Bound::Unbounded));
-        let mut looked = of_namespaces
-            .flat_map(|(name, namespace)| {
-                let after = after.filter(|after| after.namespace() == name);
-                let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-                namespace.topics.range::<TopicName, _>((from, Bound::Unbounded))
-            })
-            .map(|(topic, _)| topic)
-            .take(count)
-            .peekable();
-        let (mut wanted, mut last) = (Vec::new(), None);
-        while let Some(topic) = looked.next() {
-            wanted.extend(is_wanted(topic).then(|| topic.clone()));
-            last = looked.peek().is_none().then(|| topic.clone());
-        }
-        (wanted, last)
+        walk(
+            &self.inner.known.read(),
+            after,
+            count,
+            |_| true,
+            |_, topic| is_wanted(topic),
+        )
     }
 
     /// The answer to GET_TOPICS_OF_NAMESPACE. A pattern that cannot be used is left to the client.
@@ -185,4 +174,64 @@ impl Catalog {
         }
         TopicPattern::new(pattern)
     }
+}
+
+impl Clusters<'_> {
+    /// As [`Catalog::topics_after`], of those alone that are said to be on other clusters, and passing others fast.
+    #[must_use]
+    pub fn replicated_after(
+        self,
+        after: Option<&TopicName>,
+        count: usize,
+        is_wanted: impl Fn(&TopicName) -> bool,
+    ) -> (Vec<TopicName>, Option<TopicName>) {
+        let is_on_others = |namespace: &Namespace| namespace.policies.value.replication_clusters().len() > 1;
+        let of_namespace = |namespace: &Namespace| {
+            let mut topics = namespace.topic_policies.values();
+            is_on_others(namespace) || topics.any(|record| record.value.replication_clusters().len() > 1)
+        };
+        let of_topic = |namespace: &Namespace, topic: &TopicName| {
+            let own = namespace.topic_policies.get(&topic.base());
+            is_wanted(topic)
+                && (own.is_some_and(|record| record.value.replication_clusters().len() > 1)
+                    || is_on_others(namespace))
+        };
+        walk(
+            &self.catalog.inner.known.read(),
+            after,
+            count,
+            of_namespace,
+            of_topic,
+        )
+    }
+}
+
+/// The next `count` topics after `after` of the namespaces that are wanted, as [`Catalog::topics_after`] has it.
+fn walk(
+    state: &Facts,
+    after: Option<&TopicName>,
+    count: usize,
+    of_namespace: impl Fn(&Namespace) -> bool,
+    is_wanted: impl Fn(&Namespace, &TopicName) -> bool,
+) -> (Vec<TopicName>, Option<TopicName>) {
+    let from = after.map_or(Bound::Unbounded, |after| Bound::Included(after.namespace()));
+    let of_namespaces = state
+        .namespaces
+        .range::<NamespaceName, _>((from, Bound::Unbounded));
+    let mut looked = of_namespaces
+        .filter(|(_, namespace)| of_namespace(namespace))
+        .flat_map(|(name, namespace)| {
+            let after = after.filter(|after| after.namespace() == name);
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let topics = namespace.topics.range::<TopicName, _>((from, Bound::Unbounded));
+            topics.map(move |(topic, _)| (namespace, topic))
+        })
+        .take(count)
+        .peekable();
+    let (mut wanted, mut last) = (Vec::new(), None);
+    while let Some((namespace, topic)) = looked.next() {
+        wanted.extend(is_wanted(namespace, topic).then(|| topic.clone()));
+        last = looked.peek().is_none().then(|| topic.clone());
+    }
+    (wanted, last)
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::carriers::carrier_bundle;
 use super::known::{Facts, KnownFacts, Namespace, PolicyEvent};
 use super::store::{Created, StoreError};
-use super::{Catalog, CatalogOptions, Policies, RuntimeSettings, keys};
+use super::{Catalog, CatalogOptions, Policies, keys};
 
 /// The most bundles a namespace may be made with: their borders are stored as text and must fit one value.
 pub const BUNDLES_MAX: u32 = 65_536;
@@ -40,9 +40,6 @@ pub enum NamespaceError {
     /// It names no cluster to be on.
     #[error("ClusterIds should not be null or empty")]
     NoCluster,
-    /// It names a cluster other than this one, and this broker copies no messages there.
-    #[error("replication to other clusters ({0}) is not available with engine = bookkeeper in this release")]
-    Replication(String),
     /// It names others, and not this one.
     #[error("the clusters must contain this one ({0}): what is published here is stored here")]
     NotHere(String),
@@ -136,7 +133,7 @@ impl Catalog {
     /// filled in.
     ///
     /// # Errors
-    /// `TenantNotFound`, `ClusterNotAllowed`, `Replication`, `NotHere`, `NoAddress`, `AlreadyExists`, `InvalidBundles`, `Store`.
+    /// `TenantNotFound`, `ClusterNotAllowed`, `NotHere`, `NoAddress`, `AlreadyExists`, `InvalidBundles`, `Store`.
     pub async fn create_namespace(
         &self,
         name: &NamespaceName,
@@ -155,7 +152,7 @@ impl Catalog {
             }
         }
         let policies = complete(policies, &self.inner.options)?;
-        let own = OwnCluster::of(self);
+        let own = &self.inner.options.cluster_name;
         check_replication(&self.inner.known.read(), own, name, &policies)?;
         let (record, outcome) = match self.inner.facts.create(&key, policies).await? {
             Created::New(record) => (record, Ok(())),
@@ -170,7 +167,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotFound`, `Reserved`, `Store`; for `replication_clusters` also `NoCluster`, `UnknownCluster`, `ClusterNotAllowed`,
-    /// `Replication`, `NotHere`, `NoAddress`.
+    /// `NotHere`, `NoAddress`.
     pub async fn set_policy(
         &self,
         name: &NamespaceName,
@@ -210,7 +207,7 @@ impl Catalog {
             namespace.policies.clone()
         };
         let missing = || NamespaceError::NotFound;
-        let own = OwnCluster::of(self);
+        let own = &self.inner.options.cluster_name;
         let record = self
             .inner
             .facts
@@ -296,7 +293,7 @@ impl Catalog {
     /// Whether a topic of this namespace may name these clusters as those it is on.
     ///
     /// # Errors
-    /// `TenantNotFound`, `UnknownCluster`, `ClusterNotAllowed`, `Replication`, `NotHere`, `NoAddress`.
+    /// `TenantNotFound`, `UnknownCluster`, `ClusterNotAllowed`, `NotHere`, `NoAddress`.
     pub fn check_topic_clusters(
         &self,
         name: &NamespaceName,
@@ -304,29 +301,10 @@ impl Catalog {
     ) -> Result<(), NamespaceError> {
         let mut policies = Policies::default();
         policies.set("replication_clusters", json!(clusters));
-        let own = OwnCluster::of(self);
+        let own = &self.inner.options.cluster_name;
         let facts = self.inner.known.read();
         check_known(&facts, clusters)?;
         check_replication(&facts, own, name, &policies)
-    }
-}
-
-/// This cluster.
-#[derive(Clone, Copy)]
-struct OwnCluster<'a> {
-    name: &'a str,
-    /// It sends messages to others.
-    replicates: bool,
-}
-
-impl<'a> OwnCluster<'a> {
-    fn of(catalog: &'a Catalog) -> Self {
-        let policies = RuntimeSettings::of(catalog).policies();
-        Self {
-            name: &catalog.inner.options.cluster_name,
-            // Cursors of replicators are of the embedded engine.
-            replicates: policies.persistence.replication.is_none(),
-        }
     }
 }
 
@@ -351,7 +329,7 @@ fn complete(mut policies: Policies, options: &CatalogOptions) -> Result<Policies
 /// Whether a namespace may be on the clusters that its policies name.
 fn check_replication(
     facts: &Facts,
-    own: OwnCluster<'_>,
+    own: &str,
     name: &NamespaceName,
     policies: &Policies,
 ) -> Result<(), NamespaceError> {
@@ -367,15 +345,12 @@ fn check_replication(
             });
         }
     }
-    let is_own = |cluster: &&String| **cluster == own.name;
-    let Some(other) = clusters.iter().find(|cluster| !is_own(cluster)) else {
+    let is_own = |cluster: &&String| *cluster == own;
+    if clusters.iter().all(|cluster| is_own(&cluster)) {
         return Ok(());
-    };
-    if !own.replicates {
-        return Err(NamespaceError::Replication(other.clone()));
     }
     if !clusters.iter().any(|cluster| is_own(&cluster)) {
-        return Err(NamespaceError::NotHere(own.name.to_owned()));
+        return Err(NamespaceError::NotHere(own.to_owned()));
     }
     let has_address = |cluster: &String| {
         let data = facts.clusters.get(cluster).map(|record| &record.value);

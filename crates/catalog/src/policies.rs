@@ -171,6 +171,13 @@ pub struct TopicPolicies(pub Map<String, Value>);
 pub const GLOBAL: &str = "global/";
 
 impl TopicPolicies {
+    /// Clusters that the topic is said to be on, here or everywhere.
+    pub(crate) fn replication_clusters(&self) -> Vec<String> {
+        let named = ["replication".to_owned(), format!("{GLOBAL}replication")];
+        let named = named.iter().filter_map(|policy| self.0.get(policy));
+        named.flat_map(Vec::<String>::deserialize).flatten().collect()
+    }
+
     /// One policy as it holds here: set for this cluster, or for all.
     #[must_use]
     pub fn get(&self, policy: &str) -> Option<&Value> {

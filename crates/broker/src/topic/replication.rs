@@ -25,6 +25,8 @@ use crate::error::{CursorError, ProducerError, chain};
 
 /// How often it is looked whether a transaction ended that holds readers back.
 const OPEN_TRANSACTION_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a loaded topic waits for policies that other brokers set, before a cursor goes that none names.
+const SETTLED_AFTER: Duration = Duration::from_secs(10);
 /// When a cursor that could not be stored is stored again.
 const CURSOR_RETRY: Duration = Duration::from_secs(1);
 
@@ -39,6 +41,8 @@ pub(crate) struct Replication {
     running: BTreeMap<Box<str>, Replicator>,
     /// Who waits until all of them have a durable cursor: told by being dropped.
     waiting: Vec<oneshot::Sender<()>>,
+    /// Whether the policies have been waited for that other brokers set; `None`: that has not begun.
+    settling: Option<bool>,
 }
 
 /// One of them.
@@ -108,10 +112,7 @@ impl Replication {
 impl Stored {
     /// The clusters that the topic is to be replicated to.
     fn remote_clusters(&self, cx: &TopicContext) -> Vec<Box<str>> {
-        let is_here = !cx.is_non_persistent()
-            && !self.log.ledger.is_shadow()
-            // Not in a cluster of bookies, where such a policy is refused.
-            && self.policies.persistence.replication.is_none();
+        let is_here = !cx.is_non_persistent() && !self.log.ledger.is_shadow();
         let named = self.policies.replication.0.iter().filter(|_| is_here);
         let own = &cx.options().cluster_name;
         let others = named.filter(|&name| name != own);
@@ -120,7 +121,11 @@ impl Stored {
 
     /// Does what the policies say, if that is not done yet.
     pub(super) fn follow_replication(&mut self, cx: &TopicContext) {
-        if self.closing || (self.policies.replication.0.len() <= 1 && !self.has_replicators()) {
+        // Those of a system topic are of a broker of Pulsar, which goes on with them.
+        if self.closing
+            || cx.name.is_system()
+            || (self.policies.replication.0.len() <= 1 && !self.has_replicators())
+        {
             return;
         }
         let wanted = self.remote_clusters(cx);
@@ -145,15 +150,42 @@ impl Stored {
         self.replication.is_on() || stored.into_iter().any(|name| cluster_of_cursor(name).is_some())
     }
 
+    /// Whether cursors that no policy names may go that were there when the topic was loaded. Where other brokers set policies this one
+    /// may hear of the last one a moment later than it loads the topic, so not at once.
+    fn settle_replication(&mut self, cx: &TopicContext) -> bool {
+        if !cx.shard.shared.metadata.has_other_writers() {
+            return true;
+        }
+        if self.replication.settling.is_none()
+            && let Some(me) = cx.me()
+        {
+            self.replication.settling = Some(false);
+            let me = Rc::downgrade(&me);
+            spawn_local(async move {
+                tokio::time::sleep(SETTLED_AFTER).await;
+                if let Some(me) = me.upgrade() {
+                    let stored = &mut me.state.borrow_mut().stored;
+                    stored.replication.settling = Some(true);
+                    stored.follow_replication(&me.cx);
+                }
+            });
+        }
+        self.replication.settling == Some(true)
+    }
+
     /// Ends those that are not wanted any more, with their cursors.
     fn remove_replicators(&mut self, cx: &TopicContext, wanted: &[Box<str>]) {
         let is_wanted = |remote: &str| wanted.iter().any(|wanted| **wanted == *remote);
+        let before = self.replication.running.keys();
+        let ended: Vec<Box<str>> = before.filter(|remote| !is_wanted(remote)).cloned().collect();
         self.replication.running.retain(|remote, _| is_wanted(remote));
         let stored = self.cursors.log().system_cursors().keys();
-        let gone: Vec<String> = stored
-            .filter(|name| cluster_of_cursor(name).is_some_and(|remote| !is_wanted(remote)))
-            .map(|name| name.to_string())
-            .collect();
+        let unwanted = stored.filter(|name| cluster_of_cursor(name).is_some_and(|remote| !is_wanted(remote)));
+        let mut gone: Vec<String> = unwanted.map(|name| name.to_string()).collect();
+        let has_ended = |name: &str| ended.iter().any(|remote| cursor_name(remote) == name);
+        if !gone.iter().all(|name| has_ended(name)) && !self.settle_replication(cx) {
+            gone.retain(|name| has_ended(name));
+        }
         for name in &gone {
             match self.cursors.remove_system_cursor(name) {
                 Ok(()) => {

@@ -21,8 +21,9 @@ const BROKERS: &str = "loadbalance/brokers/";
 /// The cursor of what a topic is compacted by, and that of deduplication.
 const COMPACTION: &str = "__compaction";
 const DEDUPLICATION: &str = "pulsar.dedup";
-/// Beginning of the cursors of what is copied to other clusters.
-const REPLICATOR: &str = "pulsar.repl";
+/// Beginning of the cursors of what is copied to other clusters and to shadow topics, and of the former alone.
+const REPLICATORS: &str = "pulsar.repl";
+const REPLICATOR: &str = "pulsar.repl.";
 /// What a compressed state of a cursor begins with.
 const COMPRESSED: [u8; 2] = [0x47, 0x79];
 /// End of the name of the topic of acknowledgements in transactions.
@@ -208,10 +209,10 @@ async fn namespaces(
 fn policies(path: &str, policies: &Policies, cluster: &str, broker: &BrokerPolicies, found: &mut Takeover) {
     let what = |member: &str| format!("namespace {path}, policy {member}");
     let clusters = policies.replication_clusters();
-    if let Some(other) = clusters.iter().find(|other| *other != cluster) {
+    if !clusters.is_empty() && clusters.iter().all(|named| named != cluster) {
         found.refuse(
             what("replication_clusters"),
-            format!("messages are not copied to other clusters, and it names {other}"),
+            format!("it does not name {cluster}, so none of its topics is here"),
         );
     }
     for (member, value) in policies.members().iter().filter(|(_, value)| !value.is_null()) {
@@ -303,10 +304,10 @@ async fn topics(store: &dyn MetadataStore, found: &mut Takeover) -> Result<Vec<T
                 );
                 continue;
             };
-            if name.starts_with(REPLICATOR) {
+            if name.starts_with(REPLICATORS) && !name.starts_with(REPLICATOR) {
                 found.refuse(
                     topic,
-                    "it is copied to another cluster, and a cursor waits for that",
+                    "it is copied to a shadow topic, and a cursor waits for that",
                 );
                 continue;
             }
@@ -318,6 +319,7 @@ async fn topics(store: &dyn MetadataStore, found: &mut Takeover) -> Result<Vec<T
             match name.as_str() {
                 COMPACTION => compacted.push(topic),
                 DEDUPLICATION => {}
+                replicator if replicator.starts_with(REPLICATOR) => {}
                 _ => found.topics.entry(topic.to_string()).or_default().push(name),
             }
             continue;

@@ -435,7 +435,7 @@ async fn a_check_says_what_is_there_and_what_is_in_the_way() {
     let mut policies = cluster.json("admin/policies/public/default").await;
     policies["deduplicationEnabled"] = json!(true);
     policies["compaction_threshold"] = json!(1000);
-    policies["replication_clusters"] = json!(["pc", "far"]);
+    policies["replication_clusters"] = json!(["far"]);
     let bytes = serde_json::to_vec(&policies).unwrap();
     cluster
         .store

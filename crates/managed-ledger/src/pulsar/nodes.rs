@@ -4,7 +4,11 @@
 //! more than the node. When it has another, a broker of Pulsar moved the cursor, and the node counts. A subscription whose node is
 //! gone was deleted there, and one that the log does not know was made there.
 //!
-//! System cursors, `pulsar.dedup` is one, are in their nodes alone.
+//! System cursors, `pulsar.dedup` and those of replicators, are in their nodes alone.
+//!
+//! The node of a replicator's cursor is put back as it was read, which gives it another version, before anything of the topic is served: who had
+//! the topic before moves or deletes it no more, because it does so only in the version that it knows, and finds out that the topic is not its own when
+//! that is gone. What it stored before that holds, and is true: entries that had receipts from over there are durable, and in the log that was recovered.
 
 use std::collections::BTreeMap;
 
@@ -23,12 +27,13 @@ use crate::info::{InfoError, InfoHandle, key_of};
 
 /// The cursor of what is compacted: [`compaction`](super::compaction) looks at it.
 pub(crate) const COMPACTION: &str = "__compaction";
-/// Cursors that are no subscriptions.
-const SYSTEM: [&str; 1] = ["pulsar.dedup"];
+/// The cursor of deduplication.
+const DEDUPLICATION: &str = "pulsar.dedup";
 /// Times that a node is found to be another than was written last, before that is given up.
 const TRIES: usize = 3;
-/// Beginning of the cursors of replicators.
-const REPLICATOR: &str = "pulsar.repl";
+/// Beginning of the cursors of replicators, those to other clusters and those to shadow topics, and of the former alone.
+const REPLICATORS: &str = "pulsar.repl";
+const REPLICATOR: &str = "pulsar.repl.";
 /// Bytes of one entry of a cursor's ledger that are read.
 const ENTRY_BYTES_MAX: usize = 16 << 20;
 
@@ -138,7 +143,7 @@ pub(crate) struct TakenCursor {
 /// Compares the nodes of a managed ledger that was just opened with what the log knows.
 ///
 /// # Errors
-/// [`OpenError`]; also for a topic that Pulsar replicates to other clusters.
+/// [`OpenError`]; also for a topic that Pulsar copies to shadow topics.
 pub(crate) async fn take(
     store: &dyn MetadataStore,
     engine: &dyn LedgerEngine,
@@ -158,9 +163,11 @@ pub(crate) async fn take(
             continue;
         }
         if name.starts_with(REPLICATOR) {
-            return Err(
-                malformed("Pulsar replicates the topic to another cluster, which Pharos does not").into(),
-            );
+            taken.system.extend(hold(store, engine, item, &name).await?);
+            continue;
+        }
+        if name.starts_with(REPLICATORS) {
+            return Err(malformed("Pulsar copies the topic to a shadow topic, which Pharos does not").into());
         }
         let subscription = known.remove(&name);
         if let Some(ours) = &subscription {
@@ -180,7 +187,7 @@ pub(crate) async fn take(
             }
         }
         let cursor = read(engine, &item, &name, subscription.map(|ours| ours.id)).await?;
-        match SYSTEM.contains(&name.as_str()) {
+        match name == DEDUPLICATION {
             true => taken.system.push(cursor),
             false => taken.moved.push(cursor),
         }
@@ -188,6 +195,31 @@ pub(crate) async fn take(
     let gone = known.into_values().filter(|ours| ours.is_shared);
     taken.removed = gone.map(|ours| ours.id).collect();
     Ok(taken)
+}
+
+/// Reads the cursor of a replicator, and puts its node back with another version; `None`: it is gone meanwhile.
+async fn hold(
+    store: &dyn MetadataStore,
+    engine: &dyn LedgerEngine,
+    mut item: Item,
+    name: &str,
+) -> Result<Option<TakenCursor>, OpenError> {
+    for _ in 0..TRIES {
+        let mut cursor = read(engine, &item, name, None).await?;
+        let expect = Expect::Version(item.version);
+        match store.put(&item.key, item.value.clone(), expect).await {
+            Ok(version) => {
+                cursor.facts.version = version.0;
+                return Ok(Some(cursor));
+            }
+            Err(WriteError::Conflict { .. }) => match store.get(&item.key).await.map_err(InfoError::from)? {
+                Some(found) => (item.value, item.version) = (found.value, found.version),
+                None => return Ok(None),
+            },
+            Err(error) => return Err(InfoError::Write(error).into()),
+        }
+    }
+    Err(OpenError::Contended(item.key))
 }
 
 /// Reads the state that a node has, or that its ledger has.

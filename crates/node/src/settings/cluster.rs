@@ -200,9 +200,7 @@ pub(super) fn is_of_a_cluster(key: &str) -> bool {
 
 /// Whether a key is of the embedded engine.
 pub(super) fn is_of_the_embedded_engine(key: &str) -> bool {
-    (key.starts_with("storage.") && key != "storage.sync")
-        || key.starts_with("replication.")
-        || key.starts_with("broker_client.auth_")
+    key.starts_with("storage.") && key != "storage.sync"
 }
 
 impl ClusterSettings {

@@ -12,6 +12,7 @@ mod brokers;
 mod support;
 
 mod broadcast_carriers;
+mod geo_replication;
 mod isolation;
 mod listeners;
 mod load;

@@ -9,14 +9,24 @@ use crate::mortal::CallEffect;
 use crate::pulsar::proto::LongProperty;
 
 const DEDUP: &str = "pulsar.dedup";
+const REPLICATOR: &str = "pulsar.repl.west";
 
 fn put(topic: &mut Topic, position: u64, properties: impl IntoIterator<Item = (String, i64)>) {
+    put_as(topic, DEDUP, position, properties);
+}
+
+fn put_as(topic: &mut Topic, name: &str, position: u64, properties: impl IntoIterator<Item = (String, i64)>) {
     let record = Record::SystemCursorPut {
-        name: DEDUP.to_owned(),
+        name: name.to_owned(),
         position: Ordinal(position),
         properties: properties.into_iter().collect(),
     };
     topic.cursors.queue(record).unwrap();
+}
+
+fn place(topic: &Topic, name: &str) -> Option<u64> {
+    let cursor = topic.cursors.system_cursors().get(name);
+    cursor.map(|cursor| cursor.position.0)
 }
 
 fn one(last: i64) -> [(String, i64); 1] {
@@ -152,6 +162,99 @@ fn an_owner_that_was_replaced_takes_nothing_back() {
     new.write(NodeScope::Made, 20_000);
     assert!(is_refused(&mut gone));
     assert_eq!(world.node(DEDUP).unwrap().properties, long(&[("p", 11)]));
+}
+
+#[test]
+fn a_replicator_goes_on_where_the_other_broker_left_it() {
+    let mut world = World::new();
+    let mut topic = world.open();
+    topic.append(10);
+    put_as(&mut topic, REPLICATOR, 4, []);
+    topic.write(NodeScope::All, 0);
+    let node = world.node(REPLICATOR).unwrap();
+    assert_eq!((node.cursors_ledger_id, node.mark_delete_entry_id), (-1, Some(3)));
+    drop(topic);
+    let ledger_id = world.java(5, |_| {});
+    // Pulsar's replicators acknowledge one by one; it died before it wrote the node.
+    let theirs = run(world.engine.create(CreateOptions::default())).unwrap();
+    for entry_id in 0..3 {
+        let entry = CursorEntry {
+            ledger_id,
+            entry_id,
+            ranges: vec![MessageRange {
+                lower: at(ledger_id, entry_id + 1),
+                upper: at(ledger_id, entry_id + 2),
+            }],
+            ..CursorEntry::default()
+        };
+        theirs.append(Bytes::from(entry.encode_to_vec())).unwrap();
+    }
+    let node = ManagedCursorInfo {
+        cursors_ledger_id: i64::try_from(theirs.id().0).unwrap(),
+        ..ManagedCursorInfo::default()
+    };
+    world.put_node(REPLICATOR, &node);
+    let mut topic = world.open();
+    assert_eq!(
+        place(&topic, REPLICATOR),
+        Some(13),
+        "without what it has beyond a gap"
+    );
+    assert_eq!(
+        world.node(REPLICATOR),
+        Some(node),
+        "what it says stays until it moves"
+    );
+    assert!(topic.cursors.subscriptions().is_empty());
+    put_as(&mut topic, REPLICATOR, 15, []);
+    topic.write(NodeScope::Made, 60_000);
+    let node = world.node(REPLICATOR).unwrap();
+    assert_eq!((node.cursors_ledger_id, node.mark_delete_entry_id), (-1, Some(4)));
+    assert!(world.is_gone(i64::try_from(theirs.id().0).unwrap()));
+    drop(topic);
+    assert_eq!(place(&world.open(), REPLICATOR), Some(15));
+}
+
+#[test]
+fn an_owner_that_was_replaced_neither_moves_nor_removes_a_replicator_s_cursor() {
+    let removed = Record::SystemCursorRemoved {
+        name: REPLICATOR.to_owned(),
+    };
+    for is_in_ledger in [false, true] {
+        let mut world = World::new();
+        let mut old = world.open();
+        old.append(10);
+        put_as(&mut old, REPLICATOR, 2, []);
+        old.write(NodeScope::Made, 0);
+        if is_in_ledger {
+            put_as(&mut old, REPLICATOR, 3, []);
+            old.write(NodeScope::Made, 1);
+        }
+        // It has written nothing yet.
+        let new = world.open();
+        let before = world.node(REPLICATOR).unwrap();
+        let place_before = place(&new, REPLICATOR);
+        for change in [None, Some(removed.clone())] {
+            match change {
+                None => put_as(&mut old, REPLICATOR, 9, []),
+                Some(record) => old.cursors.queue(record).unwrap(),
+            }
+            let table = old.ledger.table();
+            let done = run(old.cursors.write_nodes(NodeScope::Made, &table, 2).unwrap());
+            assert!(old.cursors.on_nodes_written(done).is_err());
+            assert_eq!(world.node(REPLICATOR), Some(before.clone()));
+        }
+        assert_eq!(place(&world.open(), REPLICATOR), place_before);
+    }
+}
+
+#[test]
+fn a_topic_that_pulsar_copies_to_a_shadow_is_not_opened() {
+    let mut world = World::new();
+    drop(world.open());
+    world.put_node("pulsar.repl-persistent://a/b/c", &ManagedCursorInfo::default());
+    let refused = run(world.open_in(&Life::new())).err().unwrap();
+    assert!(format!("{refused:?}").contains("shadow"), "{refused:?}");
 }
 
 struct Owner {
