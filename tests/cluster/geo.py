@@ -1,7 +1,7 @@
 """Two brokers replicate topics to another cluster, a broker of Pharos by itself, while one after the other is killed, stopped and paused. See
 run.sh.
 
-The other cluster must have what is in the topics here, each message once and in order, whoever owned them in between.
+The other cluster must have what is in the topics here, each message once and in order, whichever broker owned them in between.
 """
 
 import json
@@ -18,14 +18,14 @@ from servers import SESSION, Broker, Cluster, Hosts, free_ports, until
 
 NAMESPACE = "public/geo"
 TOPICS = [f"persistent://{NAMESPACE}/t{number}" for number in range(4)]
-# Its publisher is gone, and nobody asks for it.
+# Its publisher is gone, and no client asks for it.
 QUIET = f"persistent://{NAMESPACE}/quiet"
 KEPT = json.dumps({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}).encode()
 
 
 def order(broker, method, path, body=None):
     status, reason = broker.ask(path, method, None if body is None else json.dumps(body).encode())
-    assert status == 204, (method, path, status, reason)
+    assert status in (200, 204), (method, path, status, reason)
 
 
 def stats_of(broker, topic):
@@ -108,7 +108,7 @@ def ready(broker):
 
 
 def quiet_goes_on(cluster, west, client):
-    """What nobody asks for is sent by the next owner."""
+    """What no client asks for is sent by the next owner."""
     one, two = cluster.brokers
     publisher = Publisher(client, QUIET, rate=500)
     until("it comes", lambda: stats_of(west, QUIET).get("msgInCounter", 0) > 100)

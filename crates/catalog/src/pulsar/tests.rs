@@ -405,6 +405,7 @@ async fn a_check_says_what_is_there_and_what_is_in_the_way() {
     };
     for (node, value) in [
         ("plain/pulsar.repl.far", b"\x08\x01".to_vec()),
+        ("parts-partition-0/pulsar.repl-x", b"\x08\x01".to_vec()),
         ("plain/s2", b"\x47\x79\x00\x00".to_vec()),
         (
             "plain-s1__transaction_pending_ack",
@@ -423,7 +424,7 @@ async fn a_check_says_what_is_there_and_what_is_in_the_way() {
     let more = cluster.facts().examine("pc", &broker).await.unwrap();
     let whys: Vec<&str> = more.refused.iter().map(|finding| finding.why.as_str()).collect();
     for why in [
-        "copied to another cluster",
+        "copied to a shadow topic",
         "managedCursorInfoCompressionType",
         "transactions were used",
         "compacted into, ledger 9999, cannot be read",
@@ -435,22 +436,29 @@ async fn a_check_says_what_is_there_and_what_is_in_the_way() {
     let mut policies = cluster.json("admin/policies/public/default").await;
     policies["deduplicationEnabled"] = json!(true);
     policies["compaction_threshold"] = json!(1000);
-    policies["replication_clusters"] = json!(["far"]);
-    let bytes = serde_json::to_vec(&policies).unwrap();
-    cluster
-        .store
-        .put("admin/policies/public/default", bytes.into(), Expect::Any)
-        .await
-        .unwrap();
-    let found = cluster.facts().examine("pc", &broker).await.unwrap();
-    let named = |policy: &str| {
-        found
-            .refused
-            .iter()
-            .any(|finding| finding.what == format!("namespace public/default, policy {policy}"))
-    };
-    assert!(named("replication_clusters"), "{:?}", found.refused);
-    for policy in ["deduplicationEnabled", "compaction_threshold"] {
-        assert!(!named(policy), "{policy}: {:?}", found.refused);
+    for (clusters, is_refused) in [(json!(["pc", "far"]), false), (json!(["far"]), true)] {
+        policies["replication_clusters"] = clusters;
+        let bytes = serde_json::to_vec(&policies).unwrap();
+        cluster
+            .store
+            .put("admin/policies/public/default", bytes.into(), Expect::Any)
+            .await
+            .unwrap();
+        let found = cluster.facts().examine("pc", &broker).await.unwrap();
+        let named = |policy: &str| {
+            found
+                .refused
+                .iter()
+                .any(|finding| finding.what == format!("namespace public/default, policy {policy}"))
+        };
+        assert_eq!(named("replication_clusters"), is_refused, "{:?}", found.refused);
+        for policy in ["deduplicationEnabled", "compaction_threshold"] {
+            assert!(!named(policy), "{policy}: {:?}", found.refused);
+        }
     }
+    let subscriptions = &more.topics["persistent://acme/cars/plain"];
+    assert!(
+        !subscriptions.iter().any(|name| name.starts_with("pulsar.repl")),
+        "{subscriptions:?}"
+    );
 }

@@ -8,7 +8,7 @@ use crate::support::clusters::{Cluster, texts};
 
 fn order(broker: &Broker, method: &str, path: &str, body: &serde_json::Value) {
     let (status, _, reason) = broker.call_with(method, path, &body.to_string());
-    assert_eq!(status, 204, "{method} {path}: {reason}");
+    assert!(matches!(status, 200 | 204), "{method} {path}: {status} {reason}");
 }
 
 /// A cluster that drops what comes twice.

@@ -267,6 +267,7 @@ fn where_messages_and_metadata_are_goes_together() {
         wrong.contains("bookkeeper.ack_quorum has no effect with engine = embedded"),
         "{wrong}"
     );
+    load("", &[], &more(("replication.start_at", "earliest"))).unwrap();
     let settings = load("", &[], &more(("storage.sync", "bypass"))).unwrap().settings;
     assert_eq!(
         settings.policies.broker.durability,
