@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
+use pharos_topic::Access;
 use pharos_types::TopicName;
 
 use super::Home;
-use crate::topic::Access;
 
 /// Topics of the catalog that are passed before others on the shard get their turn.
 const PASSED_PER_TURN: usize = 256;
