@@ -17,6 +17,7 @@ use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::{Ordinal, Position, SubscriptionName};
 
 use super::carried::Dealing;
+use super::seek::Moving;
 use super::subscription::Body;
 use super::{SeekTo, StartAt, State, Topic};
 
@@ -169,11 +170,13 @@ impl Carrier<'_> {
         match moved.kind {
             CarrierMoveKind::Reset => {
                 let remaining = Vec::new();
-                self.0.reset(name, SeekTo::Place { at, remaining }).await?;
+                Moving(self.0)
+                    .reset(name, SeekTo::Place { at, remaining })
+                    .await?;
             }
             CarrierMoveKind::Past => {
                 let to = self.0.state.borrow().stored.log.start_of(at);
-                self.0.skip_settled(name, to).await?;
+                Moving(self.0).skip_settled(name, to).await?;
             }
         }
         let mut properties = self.0.state.borrow().attached.subscription_properties(name)?;

@@ -12,6 +12,7 @@ use pharos_types::{Ordinal, SubscriptionName};
 
 use super::damage::Look;
 use super::reads::LogReads;
+use super::seek::Moving;
 use super::{State, Topic};
 
 /// Subscriptions that are moved before others on the shard get their turn.
@@ -50,14 +51,17 @@ impl LogReads<'_> {
     }
 }
 
-impl Topic {
+/// A topic, as what expires in it sees it.
+pub(crate) struct Expiring<'a>(pub(crate) &'a Topic);
+
+impl Expiring<'_> {
     /// Moves every cursor past what has reached its time to live. A message expires when it is older than that, by its
     /// publish time; one that is exactly as old stays.
-    pub(crate) async fn expire_by_policies(&self) -> Result<(), CursorError> {
-        let ttl_ms = self.state.borrow().stored.policies.message_ttl.millis();
+    pub(crate) async fn by_policies(&self) -> Result<(), CursorError> {
+        let ttl_ms = self.0.state.borrow().stored.policies.message_ttl.millis();
         match ttl_ms {
             Some(ttl_ms) => {
-                self.expire_published_before(clock::wall_ms().saturating_sub(ttl_ms))
+                self.published_before(clock::wall_ms().saturating_sub(ttl_ms))
                     .await
             }
             None => Ok(()),
@@ -65,15 +69,15 @@ impl Topic {
     }
 
     /// Moves every cursor to the first message published at or after a time, in milliseconds since 1970.
-    pub(crate) async fn expire_published_before(&self, time_ms: u64) -> Result<(), CursorError> {
+    pub(crate) async fn published_before(&self, time_ms: u64) -> Result<(), CursorError> {
         let (from, end, names) = {
-            let state = self.state.borrow();
+            let state = self.0.state.borrow();
             let mut names: Vec<SubscriptionName> = state.attached.subscriptions.keys().cloned().collect();
             // One order, so that a simulated history can be repeated.
             names.sort_unstable();
             (lowest_place(&state), state.stored.log.ledger.durable_end(), names)
         };
-        let to = self.reads().first_published_since(from, end, time_ms).await?;
+        let to = self.0.reads().first_published_since(from, end, time_ms).await?;
         if to <= from {
             return Ok(());
         }
@@ -92,7 +96,7 @@ impl Topic {
     /// Acknowledges everything before `to` for a subscription's consumers, and counts it as expired.
     pub(crate) async fn expire_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<u64, CursorError> {
         let (mut count, asked) = {
-            let state = self.state.borrow();
+            let state = self.0.state.borrow();
             let subscription = state.attached.subscriptions.get(name);
             let subscription = subscription.ok_or_else(|| CursorError::NoSubscription(name.to_string()))?;
             subscription.body.kind().unacked_before(&state.stored.cursors, to)
@@ -102,12 +106,12 @@ impl Topic {
         }
         if let Some((handed_over, known)) = asked {
             // What a stream consumer acknowledged in the last second is not known here.
-            let acks = self.cx.stream_consumer_acks(handed_over).await;
+            let acks = self.0.cx.stream_consumer_acks(handed_over).await;
             count += acks.map_or(known, |acks| acks.backlog(to));
         }
-        self.skip_to(name, to)?;
+        Moving(self.0).skip_to(name, to)?;
         if count > 0
-            && let Some(subscription) = self.state.borrow_mut().attached.subscriptions.get_mut(name)
+            && let Some(subscription) = self.0.state.borrow_mut().attached.subscriptions.get_mut(name)
         {
             subscription.expired.entries += count;
             subscription.expired.last_ms = clock::wall_ms();
@@ -116,10 +120,10 @@ impl Topic {
     }
 
     /// Deletes durable subscriptions that had no consumer for as long as the policies let them live.
-    pub(crate) async fn expire_subscriptions(&self) {
+    pub(crate) async fn subscriptions_by_policies(&self) {
         let now_ms = clock::wall_ms();
         let idle: Vec<SubscriptionName> = {
-            let state = self.state.borrow();
+            let state = self.0.state.borrow();
             let Some(limit_ms) = state.stored.policies.subscription_expiration.millis() else {
                 return;
             };
@@ -133,14 +137,14 @@ impl Topic {
             idle.map(|subscription| subscription.name.clone()).collect()
         };
         for name in idle {
-            match self.delete_subscription(&name, false).await {
+            match self.0.delete_subscription(&name, false).await {
                 Ok(()) => {
-                    tracing::info!(topic = %self.cx.name, subscription = %name, "subscription without consumers expired");
+                    tracing::info!(topic = %self.0.cx.name, subscription = %name, "subscription without consumers expired");
                 }
                 // A consumer came meanwhile, or another caller deleted it.
                 Err(CursorError::Busy(_) | CursorError::NoSubscription(_)) => {}
                 Err(error) => {
-                    tracing::warn!(topic = %self.cx.name, subscription = %name, %error, "cannot delete an expired subscription");
+                    tracing::warn!(topic = %self.0.cx.name, subscription = %name, %error, "cannot delete an expired subscription");
                 }
             }
         }

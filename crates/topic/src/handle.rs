@@ -14,8 +14,10 @@ use pharos_transactions::PendingStats;
 use pharos_types::{Ordinal, Position, SubscriptionName, TxnId, TxnOutcome};
 
 use super::compaction::Compacting;
+use super::expiry::Expiring;
 use super::manage::backlog_entry;
 use super::replication::Replicating;
+use super::seek::Moving;
 use super::{
     CompactionAskError, CompactionStatus, Dealing, DurableSubscription, LastMessage, SeekTo, StartAt, Topic,
     TopicFigures, TransactingTopic, TransactionFigures, Wanted,
@@ -147,7 +149,7 @@ impl TopicHandle {
     /// [`CursorError`].
     pub async fn truncate(&self) -> Result<(), CursorError> {
         let end = self.end();
-        self.0.truncate().await?;
+        Moving(&self.0).truncate().await?;
         Dealing(&self.0).move_all_others(CarrierMoveKind::Past, end).await
     }
 
@@ -324,10 +326,10 @@ impl TopicHandle {
     pub async fn reset(&self, name: &SubscriptionName, to: SeekTo) -> Result<(), CursorError> {
         let dealing = Dealing(&self.0);
         if !dealing.is_carried(name) {
-            return self.0.reset(name, to).await;
+            return Moving(&self.0).reset(name, to).await;
         }
         let place = self.0.reads().place_of(&to).await?;
-        self.0.reset(name, to).await?;
+        Moving(&self.0).reset(name, to).await?;
         dealing.move_others(name, CarrierMoveKind::Reset, place).await
     }
 
@@ -349,7 +351,7 @@ impl TopicHandle {
     /// [`CursorError`].
     pub async fn skip(&self, name: &SubscriptionName, count: u64) -> Result<(), CursorError> {
         Dealing(&self.0).check_whole(name)?;
-        self.0.skip(name, count).await
+        Moving(&self.0).skip(name, count).await
     }
 
     /// Acknowledges a whole backlog.
@@ -358,7 +360,7 @@ impl TopicHandle {
     /// [`CursorError`].
     pub async fn skip_all(&self, name: &SubscriptionName) -> Result<(), CursorError> {
         let end = self.end();
-        self.0.skip_settled(name, end).await?;
+        Moving(&self.0).skip_settled(name, end).await?;
         Dealing(&self.0)
             .move_others(name, CarrierMoveKind::Past, end)
             .await
@@ -369,7 +371,7 @@ impl TopicHandle {
     /// # Errors
     /// [`CursorError`].
     pub async fn expire_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
-        self.0.expire_to(name, to).await?;
+        Expiring(&self.0).expire_to(name, to).await?;
         self.0.settle().await?;
         Dealing(&self.0)
             .move_others(name, CarrierMoveKind::Past, to)

@@ -10,6 +10,9 @@
 //!     │ ├ Publishing       producers, the publish rate, what is appended and not durable, receipts
 //!     │ └ DurableCursors   places, their records, the marks for trimming
 //!     └ Attached     subscriptions with their bodies, each a `Kind` (stream, broadcast, dispatched), consumers, listening shards
+//!   Moving, Dealing, Quotas, Expiring, …   one matter of a topic each: what is asked, as methods over the whole topic
+//!   Staying          whether it stays loaded: what the home that holds it asks
+//!   TopicHandle      what work beside it on its home shard may do, beyond what clients can
 //!   TopicContext     name, id, the shard and what holds the topic there (`TopicHost`): what every part is given
 //! ```
 //! `on_message` handles what connections and listening shards send, each to its end; what must wait runs as a task of the shard.
@@ -117,7 +120,7 @@ pub use pharos_requests::producer::{
 };
 pub use quota::{Evictions, Oldest};
 pub use replication::ReplicatorFigures;
-pub use seek::SeekTo;
+pub use seek::{Moving, SeekTo};
 pub use stats::ConsumerNumbers;
 pub use staying::Staying;
 pub use transaction_acks::TxnAcks;
@@ -137,6 +140,7 @@ use links::Links;
 use log::TopicLog;
 use producers::Producers;
 use publish::Pending;
+use quota::Backlog;
 use reads::LogReads;
 use replication::Replication;
 use subscription::Subscription;
@@ -179,9 +183,8 @@ pub(crate) struct Stored {
     key_shared: KeySharedOptions,
     /// How fast the topic is delivered.
     rate: Arc<DispatchRateLimiter>,
-    /// The end of the slowest backlog, as of the last look.
-    oldest: Option<Oldest>,
-    evictions: Evictions,
+    /// What the looks at its backlog found.
+    backlog: Backlog,
     /// When the topic was last used, as of the last look; in milliseconds since 1970.
     pub(crate) last_used_ms: u64,
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use pharos_catalog::policy::EffectivePolicies;
 use pharos_catalog::{PolicyEvent, Shadows};
 
+use super::expiry::Expiring;
+use super::quota::Quotas;
 use super::{Compacting, State, Stored, Topic, TopicContext};
 
 /// No look is taken more often.
@@ -143,12 +145,12 @@ impl Topic {
         match what {
             Maintenance::Ledgers => self.on_tick(),
             Maintenance::Messages => {
-                if let Err(error) = self.expire_by_policies().await {
+                if let Err(error) = Expiring(self).by_policies().await {
                     tracing::warn!(topic = %self.cx.name, %error, "cannot expire messages");
                 }
             }
-            Maintenance::Quotas => self.enforce_quota().await,
-            Maintenance::Subscriptions => self.expire_subscriptions().await,
+            Maintenance::Quotas => Quotas(self).enforce().await,
+            Maintenance::Subscriptions => Expiring(self).subscriptions_by_policies().await,
             Maintenance::Compaction => Compacting(self).compact_if_due(),
             Maintenance::Topics => {}
         }

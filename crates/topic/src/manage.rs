@@ -10,6 +10,7 @@ use pharos_types::{Ordinal, SubscriptionName};
 
 use super::deduplication::Admitting;
 use super::reads::LogReads;
+use super::seek::Moving;
 use super::{Attached, Stored, Topic};
 
 /// Entries that one read of a scan brings.
@@ -141,50 +142,6 @@ impl Topic {
         })
     }
 
-    /// Acknowledges the next `count` entries of a backlog.
-    pub(crate) async fn skip(&self, name: &SubscriptionName, count: u64) -> Result<(), CursorError> {
-        let acks = self.acks_of(name).await?;
-        self.skip_settled(name, nth_unacked(&acks, count).min(self.durable_end()))
-            .await
-    }
-
-    /// As [`skip_to`](Self::skip_to); resolves when stream consumers have heard of it and it is durable.
-    pub(crate) async fn skip_settled(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
-        for _ in 0..SKIP_TRIES {
-            self.skip_to(name, to)?;
-            self.settle().await?;
-            // A consumer that left meanwhile took its place with it, as it was.
-            let state = self.state.borrow();
-            if !state.attached.stands_before(&state.stored, name, to) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves every subscription to the end and gives up closed ledgers, the current one included as soon as another
-    /// took its place.
-    pub(crate) async fn truncate(&self) -> Result<(), CursorError> {
-        let end = self.durable_end();
-        let names: Vec<_> = self
-            .state
-            .borrow()
-            .attached
-            .subscriptions
-            .keys()
-            .cloned()
-            .collect();
-        for name in names {
-            self.skip_to(&name, end)?;
-        }
-        Admitting(self).store();
-        self.settle().await?;
-        let stored = &mut self.state.borrow_mut().stored;
-        stored.log.ledger.ask_rollover();
-        stored.discard(&self.cx);
-        Ok(())
-    }
-
     /// Appends an entry of the broker's own and waits until it is durable. Stream consumers find it in the log.
     pub(crate) async fn append_own(&self, payload: Bytes) -> Result<Ordinal, String> {
         let (ordinal, mut durable) = {
@@ -206,6 +163,53 @@ impl Topic {
             .await
             .map_err(|error| error.to_string())?;
         Ok(ordinal)
+    }
+}
+
+impl Moving<'_> {
+    /// Acknowledges the next `count` entries of a backlog.
+    pub(crate) async fn skip(&self, name: &SubscriptionName, count: u64) -> Result<(), CursorError> {
+        let acks = self.0.acks_of(name).await?;
+        self.skip_settled(name, nth_unacked(&acks, count).min(self.0.durable_end()))
+            .await
+    }
+
+    /// As [`skip_to`](Self::skip_to); resolves when stream consumers have heard of it and it is durable.
+    pub(crate) async fn skip_settled(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
+        for _ in 0..SKIP_TRIES {
+            self.skip_to(name, to)?;
+            self.0.settle().await?;
+            // A consumer that left meanwhile took its place with it, as it was.
+            let state = self.0.state.borrow();
+            if !state.attached.stands_before(&state.stored, name, to) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves every subscription to the end and gives up closed ledgers, the current one included as soon as another
+    /// took its place.
+    pub(crate) async fn truncate(&self) -> Result<(), CursorError> {
+        let end = self.0.durable_end();
+        let names: Vec<_> = self
+            .0
+            .state
+            .borrow()
+            .attached
+            .subscriptions
+            .keys()
+            .cloned()
+            .collect();
+        for name in names {
+            self.skip_to(&name, end)?;
+        }
+        Admitting(self.0).store();
+        self.0.settle().await?;
+        let stored = &mut self.0.state.borrow_mut().stored;
+        stored.log.ledger.ask_rollover();
+        stored.discard(&self.0.cx);
+        Ok(())
     }
 }
 

@@ -124,8 +124,7 @@ impl StoredTopic {
                 policy_version,
                 key_shared: shard.shared.options.key_shared(),
                 rate: Arc::default(),
-                oldest: None,
-                evictions: super::Evictions::default(),
+                backlog: super::Backlog::default(),
                 last_used_ms: now_ms,
             },
             attached: Attached {

@@ -30,7 +30,10 @@ impl Past {
             messages_out: state.attached.sent.messages,
             bytes_out: state.attached.sent.bytes,
             throttled: state.stored.publishing.throttle.times,
-            evictions: [state.stored.evictions.by_size, state.stored.evictions.by_age],
+            evictions: [
+                state.stored.backlog.evictions.by_size,
+                state.stored.backlog.evictions.by_age,
+            ],
         };
         self.stages.merge(&state.stored.publishing.stages);
         let namespace = topic.cx.name.namespace();

@@ -12,6 +12,7 @@ use pharos_runtime::spawn_local;
 use tokio::sync::oneshot;
 
 use super::deduplication::Admitting;
+use super::quota::Quotas;
 use super::replication::{self, Replicating};
 use super::{
     AccessMode, ExclusiveTurn, ProducerGrant, ProducerInfo, ProducerRequest, Publishing, State, Stored,
@@ -362,7 +363,7 @@ impl Topic {
     /// Lets a producer in, or says why not.
     pub async fn add_producer(&self, request: ProducerRequest) -> Result<ProducerGrant, ProducerError> {
         self.catch_up_policies();
-        self.check_quota().await?;
+        Quotas(self).check().await?;
         let deduplication = Admitting(self);
         deduplication.ready().await?;
         Replicating(self).ready().await?;
@@ -398,7 +399,7 @@ impl Topic {
     /// Whether a producer would be let in now, and changes nothing: asked before anything is created for it.
     pub async fn check_producer(&self, request: &ProducerRequest) -> Result<(), ProducerError> {
         self.catch_up_policies();
-        self.check_quota().await?;
+        Quotas(self).check().await?;
         for _ in 0..3 {
             let claim = self.state.borrow().stored.check_admission(&self.cx, request)?;
             match claim {

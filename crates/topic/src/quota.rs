@@ -18,8 +18,10 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::damage::Look;
+use super::expiry::Expiring;
 use super::reads::LogReads;
 use super::retire::bytes_after;
+use super::seek::Moving;
 use super::{State, Stored, Topic};
 
 /// Subscriptions among which the one that holds the oldest message is looked for; its name is for people only.
@@ -42,6 +44,15 @@ pub struct Evictions {
     pub by_size: u64,
     /// Because its oldest entry was too old.
     pub by_age: u64,
+}
+
+/// What the looks at a backlog found.
+#[derive(Default)]
+pub(crate) struct Backlog {
+    /// The end of the slowest one, as of the last look.
+    pub(super) oldest: Option<Oldest>,
+    /// What was done about it.
+    pub(super) evictions: Evictions,
 }
 
 /// Which quota was exceeded.
@@ -77,10 +88,13 @@ impl LogReads<'_> {
     }
 }
 
-impl Topic {
+/// A topic's backlog quotas, at work.
+pub(crate) struct Quotas<'a>(pub(crate) &'a Topic);
+
+impl Quotas<'_> {
     /// Refuses a producer while a backlog is over a quota that turns producers away.
-    pub(super) async fn check_quota(&self) -> Result<(), ProducerError> {
-        for over in self.over_quota().await {
+    pub(super) async fn check(&self) -> Result<(), ProducerError> {
+        for over in self.over().await {
             let text = "Cannot create producer on topic with backlog quota exceeded".to_owned();
             match over.action() {
                 QuotaAction::Hold => return Err(ProducerError::QuotaHold(text)),
@@ -92,20 +106,21 @@ impl Topic {
     }
 
     /// Measures the backlog and does what the quotas say.
-    pub(crate) async fn enforce_quota(&self) {
-        if self.cx.is_non_persistent() {
+    pub(crate) async fn enforce(&self) {
+        if self.0.cx.is_non_persistent() {
             return;
         }
         self.look_at_oldest().await;
-        for over in self.over_quota().await {
-            tracing::warn!(topic = %self.cx.name, ?over, "backlog quota is exceeded");
+        for over in self.over().await {
+            tracing::warn!(topic = %self.0.cx.name, ?over, "backlog quota is exceeded");
             match over.action() {
                 QuotaAction::Hold | QuotaAction::Exception => {
-                    self.state
+                    self.0
+                        .state
                         .borrow_mut()
                         .stored
                         .publishing
-                        .close_all_producers(&self.cx);
+                        .close_all_producers(&self.0.cx);
                 }
                 QuotaAction::Evict => self.evict(over).await,
             }
@@ -113,18 +128,18 @@ impl Topic {
     }
 
     /// The quotas that are exceeded, once stream consumers have told where they are.
-    async fn over_quota(&self) -> Vec<Over> {
-        if self.cx.is_non_persistent() || self.measure().await.is_empty() {
+    async fn over(&self) -> Vec<Over> {
+        if self.0.cx.is_non_persistent() || self.measure().await.is_empty() {
             return Vec::new();
         }
-        self.hear_progress().await;
+        self.0.hear_progress().await;
         self.measure().await
     }
 
     async fn measure(&self) -> Vec<Over> {
         let mut over = Vec::new();
         let age = {
-            let state = self.state.borrow();
+            let state = self.0.state.borrow();
             let quotas = state.stored.policies.backlog_quotas;
             over.extend(
                 quotas
@@ -146,31 +161,31 @@ impl Topic {
     /// Reads when the oldest entry of any backlog was published, unless that was read before. `None` without a backlog.
     async fn look_at_oldest(&self) -> Option<u64> {
         let place = {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.0.state.borrow_mut();
             let place = state
                 .stored
                 .cursors
                 .lowest()
                 .map(|place| place.max(state.stored.log.ledger.first()));
             let place = place.filter(|place| *place < state.stored.log.ledger.durable_end());
-            match (&state.stored.oldest, place) {
+            match (&state.stored.backlog.oldest, place) {
                 (Some(known), Some(place)) if known.place == place => return Some(known.published_ms),
-                _ => state.stored.oldest = None,
+                _ => state.stored.backlog.oldest = None,
             }
             place?
         };
-        let published_ms = match self.reads().published_at_or_after(place).await {
+        let published_ms = match self.0.reads().published_at_or_after(place).await {
             Ok(published_ms) => published_ms?,
             Err(error) => {
-                tracing::warn!(topic = %self.cx.name, %error, "cannot tell the age of the backlog");
+                tracing::warn!(topic = %self.0.cx.name, %error, "cannot tell the age of the backlog");
                 return None;
             }
         };
-        let mut state = self.state.borrow_mut();
+        let mut state = self.0.state.borrow_mut();
         let mut some = state.attached.subscriptions.values().take(SUBSCRIPTIONS_ASKED);
         let waits = some.find(|s| s.body.kind().stands_at(&state.stored.cursors, place));
         let subscription = waits.map_or_else(|| "".into(), |s| s.name.as_str().into());
-        state.stored.oldest = Some(Oldest {
+        state.stored.backlog.oldest = Some(Oldest {
             place,
             published_ms,
             subscription,
@@ -182,27 +197,27 @@ impl Topic {
     async fn evict(&self, over: Over) {
         let (outcome, counted) = match over {
             Over::Size(quota) => {
-                self.state.borrow_mut().stored.evictions.by_size += 1;
+                self.0.state.borrow_mut().stored.backlog.evictions.by_size += 1;
                 (
                     self.evict_to_size(quota.limit / 10 * 9 + quota.limit % 10 * 9 / 10),
                     "size",
                 )
             }
             Over::Age(quota) => {
-                self.state.borrow_mut().stored.evictions.by_age += 1;
+                self.0.state.borrow_mut().stored.backlog.evictions.by_age += 1;
                 let kept_ms = quota.limit / 10 * 9;
                 let before_ms = clock::wall_ms().saturating_sub(kept_ms);
-                (self.expire_published_before(before_ms).await, "age")
+                (Expiring(self.0).published_before(before_ms).await, "age")
             }
         };
         if let Err(error) = outcome {
-            tracing::warn!(topic = %self.cx.name, %error, quota = counted, "cannot move slow cursors on");
+            tracing::warn!(topic = %self.0.cx.name, %error, quota = counted, "cannot move slow cursors on");
         }
     }
 
     fn evict_to_size(&self, bytes: u64) -> Result<(), CursorError> {
         let (to, slow) = {
-            let state = self.state.borrow();
+            let state = self.0.state.borrow();
             let to = place_before_bytes(state.stored.log.ledger.ledgers(), bytes)
                 .min(state.stored.log.ledger.durable_end());
             let durable = state.attached.subscriptions.values().filter(|s| s.is_durable());
@@ -210,11 +225,13 @@ impl Topic {
             (to, slow)
         };
         for name in slow {
-            self.skip_to(&name, to)?;
+            Moving(self.0).skip_to(&name, to)?;
         }
         Ok(())
     }
+}
 
+impl Topic {
     /// Resolves when what stream consumers and dispatchers have acknowledged until now is known here.
     pub(super) async fn hear_progress(&self) {
         if self.with_attached(super::Attached::flush_all) {
@@ -236,8 +253,8 @@ fn backlog_bytes(state: &State, action: QuotaAction) -> u64 {
 }
 
 /// When the oldest entry of what a quota with this action counts was published.
-async fn oldest(topic: &Topic, action: QuotaAction) -> Option<u64> {
-    let here = topic.look_at_oldest().await;
+async fn oldest(quotas: &Quotas<'_>, action: QuotaAction) -> Option<u64> {
+    let (topic, here) = (quotas.0, quotas.look_at_oldest().await);
     let owed = {
         let stored = &topic.state.borrow().stored;
         let owed = owed_elsewhere(stored, action);

@@ -126,18 +126,22 @@ impl LogReads<'_> {
     }
 }
 
-impl Topic {
+/// A topic whose cursors are moved on request.
+pub struct Moving<'a>(pub &'a Topic);
+
+impl Moving<'_> {
     /// Marks everything before `to` as acknowledged, without disturbing the consumers.
     pub(crate) fn skip_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
-        self.with_attached(|attached, cx, stored| attached.skip_to(cx, stored, name, to))?;
-        self.start_commit();
+        self.0
+            .with_attached(|attached, cx, stored| attached.skip_to(cx, stored, name, to))?;
+        self.0.start_commit();
         Ok(())
     }
 
     /// Moves the cursor that a consumer reads by: of broadcast its own, whatever the others do; else the subscription's.
     pub async fn seek_consumer(&self, key: ConsumerKey, to: SeekTo) -> Result<(), CursorError> {
         let (name, member, is_broadcast, is_compacted) = {
-            let state = self.state.borrow();
+            let state = self.0.state.borrow();
             let consumer = state
                 .attached
                 .consumers
@@ -155,7 +159,7 @@ impl Topic {
         };
         let to = match to {
             SeekTo::Place { at, remaining } if is_compacted => {
-                let at = CompactedReads(self).start(at).await;
+                let at = CompactedReads(self.0).start(at).await;
                 let at = at.map_err(|error| CursorError::Storage(chain(&error)))?;
                 SeekTo::Place { at, remaining }
             }
@@ -177,7 +181,7 @@ impl Topic {
         to: SeekTo,
     ) -> Result<(), CursorError> {
         {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.0.state.borrow_mut();
             let subscription = state
                 .attached
                 .subscriptions
@@ -194,7 +198,7 @@ impl Topic {
             body.moving.insert(member.clone(), Vec::new());
         }
         let outcome = self.reset_fenced(name, to, Some((key, member.clone()))).await;
-        let mut state = self.state.borrow_mut();
+        let mut state = self.0.state.borrow_mut();
         if let Some(subscription) = state.attached.subscriptions.get_mut(name)
             && let Body::Broadcast(body) = &mut subscription.body
         {
@@ -206,7 +210,7 @@ impl Topic {
     /// Moves all cursors of a subscription. Its consumers are closed first and come back by themselves.
     pub(crate) async fn reset(&self, name: &SubscriptionName, to: SeekTo) -> Result<(), CursorError> {
         {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.0.state.borrow_mut();
             let subscription = state
                 .attached
                 .subscriptions
@@ -219,7 +223,7 @@ impl Topic {
             }
         }
         let outcome = self.reset_fenced(name, to, None).await;
-        if let Some(subscription) = self.state.borrow_mut().attached.subscriptions.get_mut(name) {
+        if let Some(subscription) = self.0.state.borrow_mut().attached.subscriptions.get_mut(name) {
             subscription.fenced = false;
         }
         outcome
@@ -231,20 +235,20 @@ impl Topic {
         to: SeekTo,
         only: Option<(ConsumerKey, Arc<str>)>,
     ) -> Result<(), CursorError> {
-        let place = self.reads().place_of(&to).await?;
+        let place = self.0.reads().place_of(&to).await?;
         let remaining = match to {
             SeekTo::Place { remaining, .. } => remaining,
             SeekTo::Time(_) => Vec::new(),
         };
         let leaving = {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.0.state.borrow_mut();
             match &only {
                 Some((key, _)) => state
                     .attached
-                    .close_and_wait(&self.cx, *key)
+                    .close_and_wait(&self.0.cx, *key)
                     .into_iter()
                     .collect(),
-                None => state.attached.close_consumers(&self.cx, name),
+                None => state.attached.close_consumers(&self.0.cx, name),
             }
         };
         for leaving in leaving {
@@ -255,12 +259,14 @@ impl Topic {
         if !remaining.is_empty() {
             acks.ack_batch(place, &remaining);
         }
-        self.with_attached(|attached, cx, stored| {
+        self.0.with_attached(|attached, cx, stored| {
             attached.move_resting(cx, stored, name, only.map(|(_, member)| member), &acks);
         });
-        self.commit_cursors().await.map_err(CursorError::Storage)
+        self.0.commit_cursors().await.map_err(CursorError::Storage)
     }
+}
 
+impl Topic {
     /// Deletes the subscription of a consumer.
     pub async fn unsubscribe(&self, key: ConsumerKey, force: bool) -> Result<(), CursorError> {
         let name = {

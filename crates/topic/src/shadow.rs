@@ -23,6 +23,7 @@ use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Ordinal, SubscriptionName, TopicName};
 use tokio::sync::{Notify, oneshot};
 
+use super::seek::Moving;
 use super::{State, Topic, TopicContext};
 
 /// Bytes that are read of a source at a time.
@@ -172,7 +173,7 @@ fn leave_trimmed(topic: &Topic) {
         (first, names)
     };
     for name in names {
-        if let Err(error) = topic.skip_to(&name, first) {
+        if let Err(error) = Moving(topic).skip_to(&name, first) {
             tracing::warn!(topic = %topic.cx.name, subscription = %name, %error, "cannot leave what was trimmed");
         }
     }

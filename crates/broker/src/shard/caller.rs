@@ -18,12 +18,12 @@ use pharos_catalog::{
 };
 use pharos_feed::ids::{ConsumerKey, TopicId};
 use pharos_managed_ledger::cursor::AckState;
-use pharos_mesh::placement::Placed;
+use pharos_mesh::Placed;
 use pharos_requests::asked::{
     AddSchemaError, Consume, ConsumeError, Consumed, Produce, ProduceError, Refused,
 };
 use pharos_requests::error::{CursorError, TopicError};
-use pharos_topic::{ConsumerNumbers, LastMessage, ProducerGrant, SeekTo, Topic};
+use pharos_topic::{ConsumerNumbers, LastMessage, Moving, ProducerGrant, SeekTo, Topic};
 use pharos_types::{NamespaceName, SubscriptionName, TopicName};
 
 use super::Shard;
@@ -316,7 +316,7 @@ impl Caller<'_> {
         key: ConsumerKey,
         to: SeekTo,
     ) -> Result<(), Refused<CursorError>> {
-        let act = move |topic: Rc<Topic>| async move { topic.seek_consumer(key, to).await };
+        let act = move |topic: Rc<Topic>| async move { Moving(&topic).seek_consumer(key, to).await };
         self.of_consumer(Action::Seek, topic, key, act).await
     }
 
