@@ -8,13 +8,13 @@ use pharos_admin_api::{
 };
 use pharos_broker::feed::{Activity, Sent};
 use pharos_broker::ids::ConsumerKey;
-use pharos_broker::topic::{
-    AccessMode, ConsumerFigures, LogFigures, ProducerFigures, Rates, SubscriptionFigures, SubscriptionType,
-    TopicFigures,
-};
 use pharos_replication::cluster_of_producer;
 use pharos_runtime::clock;
 use pharos_runtime::iso_time;
+use pharos_topic::{
+    AccessMode, ConsumerFigures, LogFigures, ProducerFigures, Rates, SubscriptionFigures, SubscriptionType,
+    TopicFigures,
+};
 use pharos_types::Domain;
 
 use crate::broadcast::{lowest, slowest, summary};

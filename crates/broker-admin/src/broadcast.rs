@@ -15,8 +15,8 @@ use crate::gather::Live;
 use crate::homes::Homes;
 use crate::internals::mark_delete_text;
 use pharos_broker::ids::ConsumerKey;
-use pharos_broker::topic::{ConsumerFigures, CursorFigures, SubscriptionFigures, TopicFigures, Wanted};
 use pharos_runtime::iso_time;
+use pharos_topic::{ConsumerFigures, CursorFigures, SubscriptionFigures, TopicFigures, Wanted};
 
 /// The most that are listed as the slowest.
 const SLOWEST_MAX: usize = 1000;

@@ -1,7 +1,7 @@
 //! Topic compaction, as administrators ask for it.
 
 use pharos_admin_api::LongRunningProcessStatus;
-use pharos_broker::topic::{CompactionAskError, CompactionStatus};
+use pharos_topic::{CompactionAskError, CompactionStatus};
 use pharos_types::TopicName;
 
 use crate::error::AdminError;

@@ -7,7 +7,7 @@ use pharos_types::TopicName;
 use crate::error::AdminError;
 use crate::homes::Homes;
 use pharos_broker::ids::{ConsumerKey, TopicId};
-use pharos_broker::topic::{AckFigures, CursorFigures, StreamConsumerFigures, TopicFigures, Wanted};
+use pharos_topic::{AckFigures, CursorFigures, StreamConsumerFigures, TopicFigures, Wanted};
 
 /// What stream consumers say, by consumer.
 #[derive(Default)]

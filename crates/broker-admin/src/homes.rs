@@ -5,9 +5,9 @@ use std::future::Future;
 use pharos_broker::broker::Broker;
 use pharos_broker::error::TopicError;
 use pharos_broker::ids::ShardId;
-use pharos_broker::manage::TopicHandle;
 use pharos_broker::placement::Placed;
 use pharos_catalog::Catalog;
+use pharos_topic::TopicHandle;
 use pharos_types::{Domain, TopicName};
 
 use crate::error::AdminError;

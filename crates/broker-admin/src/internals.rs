@@ -13,9 +13,9 @@ use crate::broadcast::lowest;
 use crate::error::AdminError;
 use crate::gather::Live;
 use crate::homes::{Homes, check_stored};
-use pharos_broker::topic::{LogFigures, ReplicatorFigures, SubscriptionFigures, TopicFigures, Wanted};
 use pharos_replication::cursor_name;
 use pharos_runtime::iso_time;
+use pharos_topic::{LogFigures, ReplicatorFigures, SubscriptionFigures, TopicFigures, Wanted};
 
 /// What is stored of a log.
 async fn stored_info(homes: &Homes, name: &str) -> Result<Option<stored::ManagedLedgerInfo>, AdminError> {

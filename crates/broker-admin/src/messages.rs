@@ -5,8 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pharos_broker::entry::FeedEntry;
 use pharos_broker::error::CursorError;
-use pharos_broker::manage::TopicHandle;
-use pharos_broker::topic::StartAt;
+use pharos_topic::{StartAt, TopicHandle};
 use pharos_types::{Ordinal, Position, SubscriptionName, TopicName};
 
 use crate::error::AdminError;

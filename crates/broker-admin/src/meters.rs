@@ -11,7 +11,7 @@ use pharos_runtime::clock;
 
 use pharos_broker::feed::Sent;
 use pharos_broker::ids::TopicId;
-use pharos_broker::topic::{RateWindow, Rates};
+use pharos_topic::{RateWindow, Rates};
 
 /// Rows of one kind that get rates; where there are more they show 0, and only the topic's own rates count.
 pub(crate) const ROWS_MAX: usize = 1000;

@@ -14,7 +14,7 @@ use pharos_broker::feed::FeedStages;
 use pharos_broker::ids::TopicId;
 use pharos_broker::manage::ShardFigures;
 use pharos_broker::shard::Counts;
-use pharos_broker::topic::{HomeStages, StreamConsumerFigures};
+use pharos_topic::{HomeStages, StreamConsumerFigures};
 
 /// The name under which the subscriptions of a topic that has too many to show are put together.
 const TOGETHER: &str = "*";

@@ -10,8 +10,8 @@ use crate::error::AdminError;
 use crate::topics::TopicAdmin;
 use pharos_broker::error::{CursorError, TopicError};
 use pharos_broker::manage::DeleteTurn;
-use pharos_broker::topic::{DurableSubscription, StartAt};
 use pharos_catalog::{PartitionedTopicError, Shadows};
+use pharos_topic::{DurableSubscription, StartAt};
 
 impl TopicAdmin {
     /// Creates a partitioned topic and, unless `metadata_only`, its partitions.

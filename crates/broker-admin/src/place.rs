@@ -1,7 +1,6 @@
 //! A place in a topic, as a client names it, and what it is to the topic.
 
-use pharos_broker::manage::TopicHandle;
-use pharos_broker::topic::StartAt;
+use pharos_topic::{StartAt, TopicHandle};
 use pharos_types::{Ordinal, Position};
 
 use crate::error::AdminError;

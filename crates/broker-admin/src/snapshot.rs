@@ -8,7 +8,7 @@ use pharos_admin_api::TopicStats;
 use pharos_runtime::Histogram;
 use pharos_types::{NamespaceName, TopicName};
 
-use pharos_broker::topic::{BroadcastCounts, EntrySizes, PastTotals};
+use pharos_topic::{BroadcastCounts, EntrySizes, PastTotals};
 
 /// A stretch of a message's way. The six of the broadcast study, and the way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

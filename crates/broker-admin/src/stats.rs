@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use pharos_admin_api::{ManagedLedgerInfo, PersistentTopicInternalStats, TopicStats};
-use pharos_broker::topic::{SubscriptionFigures, TopicFigures, Wanted};
+use pharos_topic::{SubscriptionFigures, TopicFigures, Wanted};
 use pharos_types::{Ordinal, TopicName};
 
 use crate::assembly::{Assembly, signed};

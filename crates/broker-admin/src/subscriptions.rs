@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use pharos_admin_api::{AnalyzeBacklogResult, BroadcastDetails};
 use pharos_broker::entry::FeedEntry;
-use pharos_broker::topic::SeekTo;
 use pharos_catalog::properties::asks_for_broadcast;
 use pharos_runtime::clock;
+use pharos_topic::SeekTo;
 use pharos_types::{SubscriptionName, TopicName};
 
 use crate::broadcast::{self, BroadcastQuery};

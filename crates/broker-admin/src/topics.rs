@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pharos_broker::manage::{DeleteTurn, TopicHandle};
+use pharos_broker::manage::DeleteTurn;
 use pharos_broker::placement::Placed;
 use pharos_catalog::{Shadows, TopicError};
 use pharos_cluster::BrokerAddresses;
 use pharos_runtime::many;
+use pharos_topic::TopicHandle;
 use pharos_types::{Position, TopicName};
 
 use crate::error::AdminError;

@@ -6,25 +6,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pharos_accounts::budget::Budget;
+use pharos_accounts::tenants::Tenants;
+use pharos_accounts::unwritten::Unwritten;
+use pharos_catalog::Catalog;
 use pharos_cluster::{Alone, HandoverError, Ownership, OwnershipError};
+use pharos_feed::entry::EntryCodec;
+use pharos_feed::ids::ShardId;
 use pharos_ledger::LedgerEngine;
+use pharos_mesh::placement::Placement;
+use pharos_mesh::{
+    COMPACTIONS_MAX, INBOX_BATCHES, MESH_BYTES_MAX, Message, Options, PUBLISH_BUDGET_BYTES, Shared,
+};
 use pharos_metadata::MetadataStore;
+use pharos_requests::error::Gone;
 use pharos_runtime::{ShardThread, Shutdown, clock, spawn_shard};
+use pharos_transactions::Coordinators;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::entry::EntryCodec;
-use crate::error::Gone;
-use crate::ids::ShardId;
-use crate::mesh::{INBOX_BATCHES, MESH_BYTES_MAX, Message};
-use crate::options::Options;
-use crate::placement::Placement;
 use crate::shard::{Shard, job, job_with_answer};
-use crate::shared::{COMPACTIONS_MAX, PUBLISH_BUDGET_BYTES, Shared};
-use crate::tenants::Tenants;
-use crate::unwritten::Unwritten;
-use pharos_accounts::budget::Budget;
-use pharos_catalog::Catalog;
-use pharos_transactions::Coordinators;
 
 /// The running broker. Cheap to clone; usable from any thread.
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! Topics, producers, subscriptions, dispatch.
+//! Shards: their connections, the topics whose home they are, and what front doors ask of them.
 //!
 //! ```text
 //!   connection shard                      home shard of the topic                listening shards
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A front door implements [`shard::ConnectionHandle`] for its connections and calls the operations of [`shard::Shard`]; it never
-//! sees a topic. Who administers the broker comes through [`manage`]. Reading order: `broker`, `shard`, `home`, `topic`, `feed`;
-//! `mesh` is what shards tell each other.
+//! sees a topic. Who administers the broker comes through [`manage`]. Reading order: `broker`, `shard`, `home`, then the crates
+//! `topic` and `feed`; `mesh` is what shards tell each other.
 
 #![forbid(unsafe_code)]
 
@@ -20,21 +20,14 @@ extern crate self as pharos_broker;
 pub mod broker;
 mod home;
 pub mod manage;
-mod mesh;
-pub mod options;
-pub mod placement;
 pub mod shard;
-mod shard_context;
-pub mod shared;
 #[cfg(test)]
 mod tests;
-pub mod topic;
 
 pub use broker::{Broker, Threads, start, start_among};
-pub use options::{OffloadLimits, Options};
 pub use pharos_accounts::tenants::TenantLimits;
 pub use pharos_accounts::unwritten;
-use pharos_accounts::{tally, tenants};
 pub use pharos_feed as feed;
 pub use pharos_feed::{entry, ids};
+pub use pharos_mesh::{OffloadLimits, Options, options, placement};
 pub use pharos_requests::error;

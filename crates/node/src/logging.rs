@@ -101,8 +101,8 @@ mod tests {
         let only = filter_of("warn").unwrap();
         assert!(only.would_enable("pharos_broker", &Level::WARN));
         assert!(!only.would_enable("pharos_broker", &Level::INFO));
-        let more = filter_of(" Info , pharos_broker::topic = DEBUG").unwrap();
-        assert!(more.would_enable("pharos_broker::topic::rest", &Level::DEBUG));
+        let more = filter_of(" Info , pharos_broker::home = DEBUG").unwrap();
+        assert!(more.would_enable("pharos_broker::home::rest", &Level::DEBUG));
         assert!(!more.would_enable("pharos_pulsar", &Level::DEBUG));
         assert!(more.would_enable("pharos_pulsar", &Level::INFO));
         let nothing = filter_of("off").unwrap();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use pharos_broker::entry::FeedEntry;
 use pharos_broker::feed::ConsumerHandle;
 use pharos_broker::ids::{ConsumerKey, TopicId};
-use pharos_broker::topic::SubscriptionType;
 use pharos_cluster::BrokerAddresses;
+use pharos_topic::SubscriptionType;
 
 use crate::limits::TenantHold;
 

@@ -1,8 +1,8 @@
 //! Metrics of the broker as a whole: sums over topics, connections, lookups, and the stages of a message's way.
 
 use pharos_admin_api::{SubscriptionStats, TopicStats};
-use pharos_broker::topic::PastTotals;
 use pharos_broker_admin::MetricsSnapshot;
+use pharos_topic::PastTotals;
 
 use super::page::Page;
 

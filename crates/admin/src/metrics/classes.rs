@@ -3,8 +3,8 @@
 //! Each class counts what fits it and no smaller one. Pulsar shows the last minute; here the counts grow from
 //! when the topic was loaded, so that a rate over any time can be made of them.
 
-use pharos_broker::topic::EntrySizes;
 use pharos_broker_admin::TopicMetrics;
+use pharos_topic::EntrySizes;
 
 use super::page::{Labels, Page};
 use super::topic::labels;

@@ -2,9 +2,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Read as _;
 
 use pharos_admin_api::{BroadcastSummary, SubscriptionStats, TopicStats};
-use pharos_broker::topic::EntrySizes;
 use pharos_broker_admin::{MetricFamily, Stage, TopicMetrics};
 use pharos_runtime::Histogram;
+use pharos_topic::EntrySizes;
 
 use super::*;
 

@@ -9,17 +9,16 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use pharos_catalog::{self as catalog, Carriers, PartitionedTopicError, Unfinished, carriers_of};
+use pharos_feed::ids::TopicId;
+use pharos_mesh::{Ask, Placed};
+use pharos_requests::error::{Gone, TopicError, chain};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
 
 use super::Home;
 use super::hold::Held;
-use crate::error::{Gone, TopicError, chain};
-use crate::ids::TopicId;
-use crate::mesh::Ask;
-use crate::placement::Placed;
-use pharos_catalog::{self as catalog, Carriers, PartitionedTopicError, Unfinished, carriers_of};
 
 /// How often deletions that were not finished are gone on with, at first and at most: the pause doubles while any fails.
 const UNFINISHED_INTERVAL: Duration = Duration::from_secs(1);
@@ -97,11 +96,11 @@ impl Home {
         when: DeleteIf,
     ) -> Result<Held, TopicError> {
         let now_ms = clock::wall_ms();
-        self.hold(name, |topic, state| {
+        self.hold(name, |topic| {
             let may = match when {
                 DeleteIf::Always => true,
-                DeleteIf::Unused => !state.is_in_use(),
-                DeleteIf::Inactive(id) => topic.cx.id == id && state.is_given_up(now_ms),
+                DeleteIf::Unused => !topic.is_in_use(),
+                DeleteIf::Inactive(id) => topic.0.id() == id && topic.is_given_up(now_ms),
             };
             if may { Ok(()) } else { Err(TopicError::InUse) }
         })

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pharos_runtime::{clock, spawn_local};
+use pharos_topic::{Staying, Topic};
 use pharos_types::TopicName;
 
 use super::Home;
-use crate::topic::Topic;
 
 /// The first pause before a failed topic is loaded anew; each failure soon after another doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ impl Failures {
 impl Home {
     /// Closes a topic after a pause; the next request loads it.
     pub(crate) fn come_back(self: &Rc<Self>, topic: Rc<Topic>, reason: &str) {
-        let name = &topic.cx.name;
+        let name = topic.name();
         let pause = self.topics.failures.borrow_mut().note(name, clock::wall_ms());
         tracing::warn!(topic = %name, reason, ?pause, "topic accepts no writes for now; it is loaded anew");
         self.unload_after(topic, pause);
@@ -55,7 +55,7 @@ impl Home {
 
     /// Closes a topic whose log another owner took, or whose source is gone.
     pub(crate) fn give_up(self: &Rc<Self>, topic: Rc<Topic>, reason: &str) {
-        tracing::warn!(topic = %topic.cx.name, reason, "topic is given up");
+        tracing::warn!(topic = %topic.name(), reason, "topic is given up");
         self.unload_after(topic, Duration::ZERO);
     }
 
@@ -63,11 +63,11 @@ impl Home {
         let home = self.clone();
         spawn_local(async move {
             tokio::time::sleep(pause).await;
-            let name = &topic.cx.name;
+            let name = topic.name();
             // Closed or replaced meanwhile: there is nothing left to do.
             let loaded = home.topics.by_name(name);
             let is_loaded = loaded.is_some_and(|loaded| Rc::ptr_eq(&loaded, &topic));
-            if is_loaded && !topic.state.borrow().stored.closing {
+            if is_loaded && !Staying(&topic).is_closing() {
                 home.unload(name).await;
             }
         });

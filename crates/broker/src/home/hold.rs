@@ -5,13 +5,13 @@
 
 use std::rc::Rc;
 
+use pharos_requests::error::TopicError;
+use pharos_topic::{Staying, Topic};
 use pharos_types::TopicName;
 use tokio::sync::oneshot;
 
 use super::Home;
 use super::table::{Place, Topics, Waiters};
-use crate::error::TopicError;
-use crate::topic::{State, Topic};
 
 /// The right to a topic's name. Dropped, the topic is out of the tables and those who waited are told to try again.
 pub(super) struct Held {
@@ -32,7 +32,7 @@ impl Home {
     pub(super) async fn hold(
         self: &Rc<Self>,
         name: &TopicName,
-        may: impl Fn(&Topic, &State) -> Result<(), TopicError>,
+        may: impl Fn(Staying<'_>) -> Result<(), TopicError>,
     ) -> Result<Held, TopicError> {
         loop {
             let later = match self.topics.begin_hold(name, &may)? {
@@ -63,7 +63,7 @@ impl Topics {
     fn begin_hold(
         &self,
         name: &TopicName,
-        may: impl Fn(&Topic, &State) -> Result<(), TopicError>,
+        may: impl Fn(Staying<'_>) -> Result<(), TopicError>,
     ) -> Result<Turn, TopicError> {
         let mut by_name = self.by_name.borrow_mut();
         let Some(place) = by_name.get_mut(name) else {
@@ -78,14 +78,11 @@ impl Topics {
             }
             Place::Loaded(topic) => topic.clone(),
         };
-        {
-            let mut state = topic.state.borrow_mut();
-            if state.stored.closing {
-                return Err(TopicError::Closing(name.to_string()));
-            }
-            may(&topic, &state)?;
-            state.stored.closing = true;
+        if Staying(&topic).is_closing() {
+            return Err(TopicError::Closing(name.to_string()));
         }
+        may(Staying(&topic))?;
+        Staying(&topic).begin_to_close();
         *place = Place::Loading(Vec::new());
         Ok(Turn::Now(Some(topic)))
     }
@@ -131,8 +128,7 @@ impl Held {
     /// Nothing came of it: the topic is there as before.
     pub(super) fn reopen(mut self) {
         let Some(topic) = self.topic.take() else { return };
-        topic.state.borrow_mut().stored.reopen();
-        topic.catch_up_policies();
+        Staying(&topic).reopen();
         for waiter in self.end(Some(topic.clone())) {
             // A caller that no longer waits does not mind.
             let _ = waiter.send(Ok(topic.clone()));

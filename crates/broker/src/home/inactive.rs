@@ -2,35 +2,31 @@
 
 use std::rc::Rc;
 
+use pharos_catalog::PartitionedTopicError;
+use pharos_requests::error::TopicError;
 use pharos_runtime::clock;
+use pharos_topic::{Staying, Topic};
 use pharos_types::{Domain, TopicName};
 
 use super::Home;
 use super::delete::{DeleteIf, partitioned_error};
-use crate::error::TopicError;
-use crate::topic::Topic;
-use pharos_catalog::PartitionedTopicError;
 
 impl Home {
     /// Deletes a topic that was not used for long enough; one that stores nothing is let go.
     pub(super) async fn give_up_unused(self: &Rc<Self>, topic: &Topic) {
-        let is_unused = {
-            let mut state = topic.state.borrow_mut();
-            !state.stored.closing && state.is_to_be_given_up(clock::wall_ms())
-        };
-        if !is_unused {
+        if !Staying(topic).is_to_be_given_up(clock::wall_ms()) {
             return;
         }
-        let name = topic.cx.name.clone();
+        let name = topic.name().clone();
         if name.domain() == Domain::NonPersistent {
-            if let Ok(held) = self.hold_to_delete(&name, DeleteIf::Inactive(topic.cx.id)).await {
+            if let Ok(held) = self.hold_to_delete(&name, DeleteIf::Inactive(topic.id())).await {
                 topic.close().await;
                 self.cx.shared.catalog.note_unloaded(&name);
                 drop(held);
             }
             return;
         }
-        let deleted = match self.delete_topic(&name, DeleteIf::Inactive(topic.cx.id)).await {
+        let deleted = match self.delete_topic(&name, DeleteIf::Inactive(topic.id())).await {
             Ok(()) => {
                 tracing::info!(topic = %name, "deleted an unused topic");
                 self.give_up_partitioned(&name).await

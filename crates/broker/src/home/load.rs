@@ -9,16 +9,16 @@ use pharos_catalog::{Carriers, Shadows, carrier_name, carrier_of};
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_managed_ledger::forget_other_shadow;
+use pharos_mesh::Placed;
 use pharos_metadata::{Memory, MetadataStore};
+use pharos_requests::error::{TopicError, chain};
 use pharos_runtime::{clock, spawn_local};
+use pharos_topic::{Access, ShadowOf, Staying, StoredTopic, Topic};
 use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
 
 use super::Home;
 use super::table::Joined;
-use crate::error::{TopicError, chain};
-use crate::placement::Placed;
-use crate::topic::{Access, ShadowOf, StoredTopic, Topic};
 
 /// How often carriers are looked for that no consumer asked for.
 const CARRIERS_INTERVAL: Duration = Duration::from_secs(5);
@@ -41,10 +41,10 @@ impl Home {
             };
             let topic = receiver
                 .await
-                .unwrap_or_else(|_| Err(crate::error::Gone.into()))?;
+                .unwrap_or_else(|_| Err(pharos_requests::error::Gone.into()))?;
             // Between the answer and now it may have been let go again: that is waited for like any other time.
-            if !topic.state.borrow().stored.closing {
-                topic.touch();
+            if !Staying(&topic).is_closing() {
+                Staying(&topic).touch();
                 return Ok(topic);
             }
         }
@@ -125,7 +125,7 @@ impl Home {
     /// until a client makes it again by using it.
     pub(crate) async fn unload(self: &Rc<Self>, name: &TopicName) {
         // Refused only by a topic that a stop is closing.
-        let Ok(held) = self.hold(name, |_, _| Ok(())).await else {
+        let Ok(held) = self.hold(name, |_| Ok(())).await else {
             return;
         };
         if let Some(topic) = held.topic() {

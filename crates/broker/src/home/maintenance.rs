@@ -4,10 +4,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use pharos_topic::{Maintenance, Topic};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Home;
-use crate::topic::{Maintenance, Topic};
 
 /// Topics that are looked at before others on the shard get their turn.
 const TOPICS_PER_TURN: usize = 64;
@@ -71,7 +71,7 @@ impl Home {
         loop {
             tokio::time::sleep(SAMPLE_INTERVAL).await;
             for topics in self.topics.all().chunks(SAMPLES_PER_TURN) {
-                topics.iter().for_each(|topic| topic.state.borrow_mut().sample());
+                topics.iter().for_each(|topic| topic.sample());
                 tokio::task::yield_now().await;
             }
         }

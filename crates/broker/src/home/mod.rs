@@ -23,8 +23,8 @@ pub(crate) use delete::DeleteIf;
 pub use delete::DeleteTurn;
 pub(crate) use table::Topics;
 
-use crate::shard_context::ShardContext;
-use crate::topic::TopicHost;
+use pharos_mesh::ShardContext;
+use pharos_topic::TopicHost;
 
 /// The topics whose home a shard is, and what is done with them.
 pub(crate) struct Home {

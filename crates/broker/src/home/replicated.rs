@@ -8,12 +8,12 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
+use pharos_mesh::placement::Placed;
 use pharos_runtime::many;
+use pharos_topic::Access;
 use pharos_types::TopicName;
 
 use super::Home;
-use crate::placement::Placed;
-use crate::topic::Access;
 
 /// Topics of the catalog that are passed before others on the shard get their turn.
 const PASSED_PER_TURN: usize = 256;

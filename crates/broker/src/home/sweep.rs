@@ -4,10 +4,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pharos_managed_ledger::sweep;
+use pharos_requests::error::chain;
 use pharos_runtime::spawn_local;
 
 use super::Home;
-use crate::error::chain;
 
 /// How often objects of deleted topics are looked for, besides after a deletion.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);

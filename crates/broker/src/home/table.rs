@@ -6,14 +6,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use pharos_feed::ids::{IdMap, TopicId};
+use pharos_requests::error::TopicError;
+use pharos_topic::{Past, Staying, Topic};
 use pharos_types::TopicName;
 use tokio::sync::oneshot;
 
 use super::failures::Failures;
 use super::unload::Resting;
-use crate::error::TopicError;
-use crate::ids::{IdMap, TopicId};
-use crate::topic::{Past, Topic};
 
 /// The topics whose home a shard is.
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl Topics {
 
     /// A topic is loaded no longer; what it counted stays.
     pub(super) fn leave(&self, topic: &Topic) {
-        if self.by_id.borrow_mut().remove(&topic.cx.id).is_some() {
+        if self.by_id.borrow_mut().remove(&topic.id()).is_some() {
             self.past.borrow_mut().add(topic);
         }
     }
@@ -66,8 +66,8 @@ impl Topics {
     /// Takes out this topic, and no other of its name.
     pub(super) fn remove(&self, topic: &Topic) {
         let mut by_name = self.by_name.borrow_mut();
-        if matches!(by_name.get(&topic.cx.name), Some(Place::Loaded(it)) if it.cx.id == topic.cx.id) {
-            by_name.remove(&topic.cx.name);
+        if matches!(by_name.get(topic.name()), Some(Place::Loaded(it)) if it.id() == topic.id()) {
+            by_name.remove(topic.name());
         }
         self.leave(topic);
     }
@@ -80,7 +80,7 @@ impl Topics {
     /// From now on each request for the topic waits; `false` when it is not the one that is loaded.
     pub(super) fn begin_rest(&self, topic: &Rc<Topic>) -> bool {
         let mut by_name = self.by_name.borrow_mut();
-        let place = by_name.get_mut(&topic.cx.name);
+        let place = by_name.get_mut(topic.name());
         let loaded = place.filter(|place| matches!(place, Place::Loaded(it) if Rc::ptr_eq(it, topic)));
         let Some(place) = loaded else { return false };
         *place = Place::Loading(Vec::new());
@@ -90,7 +90,7 @@ impl Topics {
     /// The topic is gone; these want it.
     pub(super) fn end_rest(&self, topic: &Topic) -> Waiters {
         self.leave(topic);
-        match self.by_name.borrow_mut().remove(&topic.cx.name) {
+        match self.by_name.borrow_mut().remove(topic.name()) {
             Some(Place::Loading(waiters)) => waiters,
             _ => Vec::new(),
         }
@@ -113,7 +113,7 @@ impl Topics {
         if let Some(topic) = loaded {
             self.resting.borrow_mut().remove(name);
             by_name.insert(name.clone(), Place::Loaded(topic.clone()));
-            self.by_id.borrow_mut().insert(topic.cx.id, topic.clone());
+            self.by_id.borrow_mut().insert(topic.id(), topic.clone());
         }
         waiters
     }
@@ -122,11 +122,11 @@ impl Topics {
     pub(super) fn join(&self, name: &TopicName) -> Result<Option<Joined>, TopicError> {
         let mut by_name = self.by_name.borrow_mut();
         match by_name.get_mut(name) {
-            Some(Place::Loaded(topic)) if topic.state.borrow().stored.closing => {
+            Some(Place::Loaded(topic)) if Staying(topic).is_closing() => {
                 Err(TopicError::Closing(name.to_string()))
             }
             Some(Place::Loaded(topic)) => {
-                topic.touch();
+                Staying(topic).touch();
                 Ok(Some(Joined::Here(topic.clone())))
             }
             Some(Place::Loading(waiters)) => {

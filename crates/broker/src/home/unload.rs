@@ -12,10 +12,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pharos_runtime::clock;
+use pharos_topic::{Access, Maintenance, Staying, Topic};
 use pharos_types::{Domain, TopicName};
 
 use super::Home;
-use crate::topic::{Access, Maintenance, Topic};
 
 /// A resting topic with something in it is looked at this often, or as often as an absent consumer's time can run out.
 const LOOK_INTERVAL_MS: u64 = 3_600_000;
@@ -76,13 +76,8 @@ impl Home {
             return;
         };
         for topic in self.topics.all() {
-            let persistent = topic.cx.name.domain() == Domain::Persistent;
-            if persistent
-                && topic
-                    .state
-                    .borrow()
-                    .may_rest(topic.used_ms.get(), clock::wall_ms(), idle_after)
-            {
+            let persistent = topic.name().domain() == Domain::Persistent;
+            if persistent && Staying(&topic).may_rest(idle_after) {
                 self.put_to_rest(&topic, true).await;
             }
         }
@@ -92,8 +87,8 @@ impl Home {
             match self.topic(&name, Access::Existing).await {
                 Ok(topic) => {
                     // It was not asked for: it may rest again as soon as this look is over.
-                    topic.used_ms.set(0);
-                    topic.state.borrow_mut().stored.last_used_ms = used_ms;
+                    Staying(&topic).forget_touch();
+                    Staying(&topic).set_last_used_ms(used_ms);
                     for what in Maintenance::ALL {
                         self.maintain(&topic, what).await;
                     }
@@ -130,16 +125,12 @@ impl Home {
                     continue;
                 }
             };
-            topic.used_ms.set(0);
+            Staying(&topic).forget_touch();
             topic.maintain_part(Maintenance::Ledgers).await;
             // Without subscriptions no consumer is absent. It is left as it was found, whatever else would be done to a topic
             // that is not used.
-            let has_subscriptions = !topic.state.borrow().attached.subscriptions.is_empty();
-            if topic
-                .state
-                .borrow()
-                .may_rest(topic.used_ms.get(), clock::wall_ms(), Duration::ZERO)
-            {
+            let has_subscriptions = Staying(&topic).has_subscriptions();
+            if Staying(&topic).may_rest(Duration::ZERO) {
                 self.put_to_rest(&topic, has_subscriptions).await;
             }
         }
@@ -158,24 +149,24 @@ impl Home {
             return;
         }
         topic.close().await;
-        let holds = is_looked_at && topic.state.borrow().holds_something();
+        let holds = is_looked_at && Staying(topic).holds_something();
         let waiters = self.topics.end_rest(topic);
         if holds {
             let look = Look {
                 at_ms: clock::wall_ms() + self.look_interval_ms(),
-                used_ms: topic.state.borrow().stored.last_used_ms,
+                used_ms: Staying(topic).last_used_ms(),
             };
             self.topics
                 .resting
                 .borrow_mut()
                 .looks
-                .insert(topic.cx.name.clone(), look);
+                .insert(topic.name().clone(), look);
         }
-        tracing::debug!(topic = %topic.cx.name, "unloaded, it is not used");
+        tracing::debug!(topic = %topic.name(), "unloaded, it is not used");
         if waiters.is_empty() {
             return;
         }
-        let again = self.topic(&topic.cx.name, Access::Existing).await;
+        let again = self.topic(topic.name(), Access::Existing).await;
         for waiter in waiters {
             // A caller that no longer waits does not mind.
             let _ = waiter.send(again.clone());

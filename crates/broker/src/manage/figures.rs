@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 
-use crate::feed::{Feed, FeedStages};
-use crate::ids::TopicId;
+use pharos_feed::ids::TopicId;
+use pharos_feed::{Feed, FeedStages};
+use pharos_topic::{Past, StreamConsumerFigures, TopicFigures, TopicHandle, Wanted};
+
 use crate::shard::{Counts, Shard};
-use crate::topic::{Past, StreamConsumerFigures, TopicFigures, Wanted};
 
 /// Topics, and feeds, that are asked before others on the shard get their turn.
 const ASKED_PER_TURN: usize = 16;
@@ -58,7 +59,7 @@ pub(super) async fn of_shard(shard: Rc<Shard>) -> ShardFigures {
     for some in shard.home.topics.all().chunks(ASKED_PER_TURN) {
         topics.extend(
             some.iter()
-                .map(|topic| topic.state.borrow().figures(&topic.cx, Wanted::default())),
+                .map(|topic| TopicHandle::new(topic.clone()).figures(Wanted::default())),
         );
         tokio::task::yield_now().await;
     }

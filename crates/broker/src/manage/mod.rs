@@ -9,21 +9,19 @@
 //! before. Every call may be made from any thread. Cancel safety: dropping a future does not stop work that was sent to a shard.
 
 mod figures;
-mod handle;
 
 use std::future::Future;
 
+use pharos_feed::ids::{ShardId, TopicId};
+use pharos_requests::error::{Gone, TopicError};
+use pharos_topic::{Access, Maintenance, StreamConsumerFigures, TopicHandle};
 use pharos_types::TopicName;
 
 pub use crate::home::DeleteTurn;
 pub use figures::{FeedFigures, ShardFigures};
-pub use handle::TopicHandle;
 
 use crate::broker::Broker;
-use crate::error::{Gone, TopicError};
 use crate::home::DeleteIf;
-use crate::ids::{ShardId, TopicId};
-use crate::topic::{Access, Maintenance, StreamConsumerFigures};
 
 impl Broker {
     /// Does something with a topic that exists, on its home shard `home`; loads it first when it must.

@@ -16,18 +16,18 @@ use pharos_catalog::schema::{SchemaEntry, SchemaInfo, SchemaVersion};
 use pharos_catalog::{
     ListMode, PartitionedMetadataError, PatternError, TopicListWatcher, TopicListing, carrier_of,
 };
+use pharos_feed::ids::{ConsumerKey, TopicId};
 use pharos_managed_ledger::cursor::AckState;
+use pharos_mesh::Placed;
 use pharos_requests::asked::{
     AddSchemaError, Consume, ConsumeError, Consumed, Produce, ProduceError, Refused,
 };
+use pharos_requests::error::{CursorError, TopicError};
+use pharos_topic::{ConsumerNumbers, LastMessage, Moving, ProducerGrant, SeekTo, Topic};
 use pharos_types::{NamespaceName, SubscriptionName, TopicName};
 
 use super::Shard;
 use super::carriers::DealtTo;
-use crate::error::{CursorError, TopicError};
-use crate::ids::{ConsumerKey, TopicId};
-use crate::placement::Placed;
-use crate::topic::{ConsumerNumbers, LastMessage, ProducerGrant, SeekTo, Topic};
 
 /// The broker, as a front door asks it on behalf of a caller.
 #[derive(Clone, Copy)]
@@ -316,7 +316,7 @@ impl Caller<'_> {
         key: ConsumerKey,
         to: SeekTo,
     ) -> Result<(), Refused<CursorError>> {
-        let act = move |topic: Rc<Topic>| async move { topic.seek_consumer(key, to).await };
+        let act = move |topic: Rc<Topic>| async move { Moving(&topic).seek_consumer(key, to).await };
         self.of_consumer(Action::Seek, topic, key, act).await
     }
 
@@ -346,8 +346,7 @@ impl Caller<'_> {
     ) -> Result<ConsumerNumbers, Refused<CursorError>> {
         let feeds = &self.shard.feeds;
         let listening = feeds.look_at_acks(topic, key, AckState::acked_to);
-        let act =
-            move |topic: Rc<Topic>| async move { topic.state.borrow().consumer_numbers(key, listening) };
+        let act = move |topic: Rc<Topic>| async move { topic.consumer_numbers(key, listening) };
         self.of_consumer(Action::ReadSubscription, topic, key, act).await
     }
 
@@ -368,7 +367,7 @@ impl Caller<'_> {
             let Some(subscription) = topic.subscription_of(key) else {
                 return Err(CursorError::NoConsumer);
             };
-            let resource = Resource::Subscription(&topic.cx.name, &subscription);
+            let resource = Resource::Subscription(topic.name(), &subscription);
             if let Err(denied) = access.check(&who, action, resource) {
                 return Ok(Err(denied));
             }

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use pharos_catalog::{CarrierMove, CarrierSlots, Carriers, carrier_name};
 use pharos_cluster::BrokerAddresses;
+use pharos_mesh::Placed;
+use pharos_requests::error::{SubscribeError, TopicError};
+use pharos_topic::{Dealing, SubscribeRequest, SubscriptionType};
 
 use super::Shard;
-use crate::error::{SubscribeError, TopicError};
-use crate::placement::Placed;
-use crate::topic::{Dealing, SubscribeRequest, SubscriptionType};
 
 /// Where a consumer is to be.
 pub(super) enum DealtTo {

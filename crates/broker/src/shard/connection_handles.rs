@@ -148,9 +148,9 @@ fn owner_of(number: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::ConsumerHandle;
-    use crate::ids::ConsumerKey;
     use crate::shard::{ConnectionEvent, Pumped, Receipt};
+    use pharos_feed::ConsumerHandle;
+    use pharos_feed::ids::ConsumerKey;
 
     struct Absent;
 

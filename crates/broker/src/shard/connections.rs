@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use pharos_feed::ids::{ConnectionId, ShardId};
+use pharos_mesh::{ConnectionHandle, Pumped};
 use pharos_runtime::clock;
 use tokio::sync::{Notify, oneshot};
 
 use super::connection_handles::ConnectionHandles;
-use crate::ids::{ConnectionId, ShardId};
-use crate::mesh::{ConnectionHandle, Pumped};
 
 /// How long connections are pumped, at least, before the shard looks at its sockets and inbox again.
 const TURN_NANOS_MIN: u64 = 300_000;

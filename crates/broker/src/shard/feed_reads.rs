@@ -8,11 +8,11 @@ use std::time::Duration;
 use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::Ordinal;
 
+use pharos_feed::ids::TopicId;
+use pharos_feed::{Room, Waiting};
 use tokio::sync::oneshot;
 
 use super::feeds::Feeds;
-use crate::feed::{Room, Waiting};
-use crate::ids::TopicId;
 
 /// How often room is looked for while reads wait.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);

@@ -7,16 +7,15 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use pharos_feed::ids::{ConnectionId, ConsumerKey, IdMap, IdSet, TopicId};
+use pharos_feed::{CatchUpReadBudget, ConsumerHandle, Feed, FeedHost, FeedSeed, FeedStages, Newest};
 use pharos_managed_ledger::cursor::AckState;
+use pharos_mesh::{ConnectionEvent, FeedMessage, HomeMessage, ShardContext};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::Ordinal;
 
 use super::connections::Connections;
 use super::feed_reads::Reads;
-use crate::feed::{CatchUpReadBudget, ConsumerHandle, Feed, FeedHost, FeedSeed, FeedStages, Newest};
-use crate::ids::{ConnectionId, ConsumerKey, IdMap, IdSet, TopicId};
-use crate::mesh::{ConnectionEvent, FeedMessage, HomeMessage};
-use crate::shard_context::ShardContext;
 
 /// The least that a shard may have at hand of the newest entries, in bytes: what is delivered as it comes.
 const NEWEST_BYTES_MIN: usize = 1 << 20;

@@ -3,10 +3,11 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use pharos_feed::Progress;
+use pharos_feed::ids::TopicId;
+use pharos_mesh::{AnswerTo, Ask, HomeMessage, Message};
+
 use super::feeds::Feeds;
-use crate::feed::Progress;
-use crate::ids::TopicId;
-use crate::mesh::{AnswerTo, Ask, HomeMessage, Message};
 
 /// Cursors in one report to a topic's home.
 const PROGRESS_CURSORS_MAX: usize = 1024;

@@ -1,17 +1,17 @@
 //! The loop that handles what other shards and this one sent here, one message after the other, each to its end.
 //!
-//! Always true: what comes from one shard is handled in the order in which it was sent; see [`Mesh`](crate::mesh::Mesh).
+//! Always true: what comes from one shard is handled in the order in which it was sent; see [`Mesh`](pharos_mesh::Mesh).
 
 use std::any::Any;
 use std::rc::Rc;
 
+use pharos_feed::ids::{ConnectionId, TopicId};
 use pharos_managed_ledger::cursor::AckState;
+use pharos_mesh::{Ask, ConnectionEvent, FeedMessage, HomeMessage, Message, Receipt};
 use pharos_runtime::{Nanos, clock, spawn_local};
 
 use super::{Inbox, Shard};
 use crate::home::DeleteIf;
-use crate::ids::{ConnectionId, TopicId};
-use crate::mesh::{Ask, ConnectionEvent, FeedMessage, HomeMessage, Message, Receipt};
 
 /// How long messages are handled before sockets get their turn.
 const HANDLE_NANOS_MAX: u64 = 500_000;

@@ -30,28 +30,26 @@ use std::future::Future;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use pharos_feed::Room;
+use pharos_feed::ids::ShardId;
+use pharos_mesh::{Job, Message, ShardContext, Shared};
+use pharos_requests::error::Gone;
 use pharos_runtime::{ShutdownToken, spawn_local};
+use pharos_topic::{Maintenance, Topic, TopicHost};
 use tokio::sync::{mpsc, oneshot};
 
-pub use crate::error::ReadAgainError;
-pub use crate::mesh::{ConnectionEvent, ConnectionHandle, Dispatched, ProducerRef, Publish, Pumped, Receipt};
-pub use crate::tally::{Counts, Tally};
 pub use caller::Caller;
 pub use connections::Connections;
 pub use feeds::Feeds;
+pub use pharos_accounts::tally::{Counts, Tally};
+pub use pharos_mesh::{ConnectionEvent, ConnectionHandle, Dispatched, ProducerRef, Publish, Pumped, Receipt};
 pub use pharos_requests::asked::{
     AddSchemaError, Consume, ConsumeError, Consumed, Produce, ProduceError, Refused,
 };
+pub use pharos_requests::error::ReadAgainError;
 pub use stalled::{ReadAgain, Stalled};
 
-use crate::error::Gone;
-use crate::feed::Room;
 use crate::home::Home;
-use crate::ids::ShardId;
-use crate::mesh::{Job, Message};
-use crate::shard_context::ShardContext;
-use crate::shared::Shared;
-use crate::topic::{Maintenance, Topic, TopicHost};
 
 /// One shard of the broker. Lives on its thread.
 pub struct Shard {

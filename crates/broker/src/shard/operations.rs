@@ -5,17 +5,17 @@
 
 use std::rc::Rc;
 
+use pharos_feed::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
+use pharos_feed::{CursorHandoff, OwnedAck};
+use pharos_mesh::HomeMessage;
+use pharos_requests::error::{CursorError, ProducerError, SubscribeError, TopicError, TxnAckError};
+use pharos_topic::{
+    ProducerGrant, ProducerRequest, SubscribeRequest, Subscribed, Topic, TransactingTopic, TxnAcks,
+};
 use pharos_types::{Position, SubscriptionName, TopicName};
 
 use super::ProduceError;
 use super::{Publish, Shard};
-use crate::error::{CursorError, ProducerError, SubscribeError, TopicError, TxnAckError};
-use crate::feed::{CursorHandoff, OwnedAck};
-use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
-use crate::mesh::HomeMessage;
-use crate::topic::{
-    ProducerGrant, ProducerRequest, SubscribeRequest, Subscribed, Topic, TransactingTopic, TxnAcks,
-};
 
 impl Shard {
     /// Checks that a topic may be used, and creates it where that is allowed.
@@ -39,7 +39,7 @@ impl Shard {
         self.call(self.shared.placement.home(topic)?, move |shard| async move {
             let topic = shard.home.ensured_topic(&name).await?;
             let grant = topic.add_producer(request).await?;
-            Ok((topic.cx.id, grant))
+            Ok((topic.id(), grant))
         })
         .await?
     }

@@ -1,6 +1,6 @@
 //! Connections that hold dispatched entries and whose sockets take nothing.
 //!
-//! While [`Unwritten`](crate::unwritten::Unwritten) is short, those that have taken nothing for [`STALLED_AFTER`] set their
+//! While [`Unwritten`](pharos_accounts::unwritten::Unwritten) is short, those that have taken nothing for [`STALLED_AFTER`] set their
 //! payloads aside, the longest stalled first, and read them again when their sockets take bytes. A slow connection that goes on
 //! is left alone; for such the dispatchers wait.
 //!
@@ -12,17 +12,17 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pharos_accounts::unwritten::Held;
+use pharos_feed::entry::FeedEntry;
+use pharos_feed::ids::{ConnectionId, TopicId};
+use pharos_mesh::Shared;
+use pharos_requests::error::ReadAgainError;
 use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::Ordinal;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Shard;
 use super::connections::Connections;
-use crate::entry::FeedEntry;
-use crate::error::ReadAgainError;
-use crate::ids::{ConnectionId, TopicId};
-use crate::shared::Shared;
-use crate::unwritten::Held;
 
 /// How often it is looked whether memory is short.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);

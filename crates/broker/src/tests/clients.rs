@@ -1,5 +1,7 @@
 //! Sends that are answered, and what travels between shards.
 
+use pharos_topic::TopicHandle;
+
 use super::*;
 
 #[tokio::test]
@@ -40,7 +42,7 @@ async fn a_producer_is_closed_before_its_send_fails_because_the_topic_ends() {
         .on(bench.home(&name), move |shard| async move {
             let client = Client::new(&shard);
             let (id, key) = client.produce(&name).await;
-            let topic = shard.home.topics.by_id(id).unwrap();
+            let topic = TopicHandle::new(shard.home.topics.by_id(id).unwrap());
             let sending = async {
                 client.publish(id, key, sends(vec![entry("late", 1)]));
                 until(|| client.events.borrow().len() == 2).await;

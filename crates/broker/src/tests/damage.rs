@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use pharos_topic::{Maintenance, SeekTo, TopicHandle, Wanted};
 use pharos_types::Ordinal;
+use serde_json::json;
 
 use super::*;
-use crate::topic::SeekTo;
-use pharos_catalog::policy::{BacklogQuotas, EffectivePolicies, Quota, QuotaAction};
 
 const OLD_MS: u64 = 1_000;
 
@@ -25,14 +25,13 @@ async fn damaged_with(damaged: Range<usize>, skips: bool, broadcast: bool) -> (B
     .await;
     let name = topic("t");
     bench.create_topic(&name).await;
-    let wanted = name.clone();
-    bench
-        .on(bench.home(&name), move |shard| async move {
-            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
-            let made = topic.create_subscription_at(subscription("s"), StartAt::Earliest, broadcast, &[]);
-            made.await.unwrap();
-        })
-        .await;
+    let made = bench.at_home(&name, move |topic| async move {
+        let name = subscription("s");
+        topic
+            .create_subscription(name, StartAt::Earliest, broadcast, &[])
+            .await
+    });
+    made.await.unwrap();
     let entries = (0..10).map(|number| match number < 5 {
         true => entry(&number.to_string(), OLD_MS),
         false => entry(&number.to_string(), clock::wall_ms()),
@@ -62,24 +61,38 @@ async fn unreadable(bench: &Bench) -> u64 {
 }
 
 /// Where the only cursor stands.
-fn place(topic: &crate::topic::Topic) -> Ordinal {
-    topic.state.borrow().stored.cursors.lowest().unwrap()
+fn place(topic: &TopicHandle) -> Ordinal {
+    topic.figures(Wanted::default()).lowest.unwrap()
+}
+
+/// Sets a policy of the topic, looks at something, and says where the only cursor stands then.
+async fn place_after(
+    bench: &Bench,
+    name: &TopicName,
+    policy: (&str, serde_json::Value),
+    looked_at: Maintenance,
+) -> Ordinal {
+    let set = bench.catalog().set_topic_policy(name, policy.0, policy.1);
+    set.await.unwrap();
+    let wanted = name.clone();
+    bench
+        .on(bench.home(name), move |shard| async move {
+            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
+            topic.on_policies_changed();
+            for _ in 0..3 {
+                topic.maintain_part(looked_at).await;
+            }
+            place(&TopicHandle::new(topic))
+        })
+        .await
 }
 
 #[tokio::test]
 async fn what_is_old_expires_around_damage_and_with_it() {
     for (range, expected) in [(0..1, 5), (0..3, 5), (2..3, 5), (2..7, 2), (4..5, 4), (9..10, 5)] {
         let (bench, name) = damaged(range.clone()).await;
-        let wanted = name.clone();
-        let found = bench
-            .on(bench.home(&name), move |shard| async move {
-                let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
-                for _ in 0..3 {
-                    topic.expire_published_before(OLD_MS + 1).await.unwrap();
-                }
-                place(&topic)
-            })
-            .await;
+        let hour = ("messageTTL", json!(3600));
+        let found = place_after(&bench, &name, hour, Maintenance::Messages).await;
         assert_eq!(found, Ordinal(expected), "{range:?}");
         assert!(
             unreadable(&bench).await <= range.len() as u64,
@@ -91,25 +104,8 @@ async fn what_is_old_expires_around_damage_and_with_it() {
 #[tokio::test]
 async fn a_backlog_that_begins_with_damage_has_an_age_and_is_evicted() {
     let (bench, name) = damaged(0..3).await;
-    let wanted = name.clone();
-    let found = bench
-        .on(bench.home(&name), move |shard| async move {
-            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
-            let policies = EffectivePolicies {
-                backlog_quotas: BacklogQuotas {
-                    size: None,
-                    age: Some(Quota {
-                        limit: 3_600_000,
-                        action: QuotaAction::Evict,
-                    }),
-                },
-                ..(*topic.state.borrow().stored.policies).clone()
-            };
-            topic.state.borrow_mut().stored.policies = Rc::new(policies);
-            topic.enforce_quota().await;
-            place(&topic)
-        })
-        .await;
+    let quota = json!({ "message_age": { "limitTime": 3600, "policy": "consumer_backlog_eviction" } });
+    let found = place_after(&bench, &name, ("backlogQuota", quota), Maintenance::Quotas).await;
     assert_eq!(found, Ordinal(5));
     assert!(unreadable(&bench).await >= 1);
 }
@@ -117,15 +113,12 @@ async fn a_backlog_that_begins_with_damage_has_an_age_and_is_evicted() {
 #[tokio::test]
 async fn a_reset_by_time_goes_on_around_damage() {
     let (bench, name) = damaged(2..4).await;
-    let wanted = name.clone();
-    let found = bench
-        .on(bench.home(&name), move |shard| async move {
-            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
-            let name = subscription("s");
-            topic.reset(&name, SeekTo::Time(OLD_MS + 1)).await.unwrap();
-            place(&topic)
-        })
-        .await;
+    let found = bench.at_home(&name, |topic| async move {
+        let name = subscription("s");
+        topic.reset(&name, SeekTo::Time(OLD_MS + 1)).await.unwrap();
+        place(&topic)
+    });
+    let found = found.await;
     assert_eq!(found, Ordinal(5));
 }
 
@@ -147,16 +140,10 @@ async fn waits_until_it_is_skipped(kind: SubscriptionType) {
         .await;
     until_unreadable(&bench, 1).await;
     assert_eq!(bench.figures(&name).await.log.unreadable, [Ordinal(3)]);
-    let wanted = name.clone();
     bench
-        .on(bench.home(&name), move |shard| async move {
-            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
+        .at_home(&name, move |topic| async move {
             // What the client acknowledged arrives in its order, but not at once.
-            until(|| {
-                let state = topic.state.borrow();
-                state.stored.cursors.lowest().is_some()
-            })
-            .await;
+            until(|| topic.figures(Wanted::default()).lowest.is_some()).await;
             for _ in 0..5_000 {
                 let acks = topic.acks_of(&subscription("s")).await.unwrap();
                 if acks.acked_to() == Ordinal(3) {
@@ -217,10 +204,8 @@ async fn is_moved_past(range: Range<usize>, kind: SubscriptionType, broadcast: b
         readable.map(|place| place as u64).collect::<Vec<_>>(),
         "{kind:?}"
     );
-    let wanted = name.clone();
     bench
-        .on(bench.home(&name), move |shard| async move {
-            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
+        .at_home(&name, move |topic| async move {
             for _ in 0..5_000 {
                 let acks = topic.acks_of(&subscription("s")).await.unwrap();
                 if acks.acked_to() == Ordinal(10) {
@@ -360,10 +345,8 @@ async fn others_are_replayed(kind: SubscriptionType, skips: bool) {
     assert_eq!(got, [0, 1, 3, 4], "{kind:?}");
     assert_eq!(unreadable(&bench).await, 1);
     let expected = Ordinal(if skips { 5 } else { 2 });
-    let wanted = name.clone();
     bench
-        .on(bench.home(&name), move |shard| async move {
-            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
+        .at_home(&name, move |topic| async move {
             for _ in 0..5_000 {
                 let acks = topic.acks_of(&subscription("s")).await.unwrap();
                 if acks.acked_to() == expected {

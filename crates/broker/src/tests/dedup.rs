@@ -1,15 +1,15 @@
 //! Deduplication: receipts in order, sends that cannot be judged, logs that refuse an entry.
 
+use pharos_feed::ids::ProducerKey;
+use pharos_mesh::Publish;
 use pharos_metadata::MetadataLayout;
+use pharos_topic::ProducerRequest;
 use pharos_types::Position;
 use pharos_wire::message::encode_entry;
 use pharos_wire::proto::MessageMetadata;
 use serde_json::json;
 
 use super::*;
-use crate::ids::ProducerKey;
-use crate::mesh::Publish;
-use crate::topic::ProducerRequest;
 
 const NOWHERE: (u64, u64) = (u64::MAX, u64::MAX);
 

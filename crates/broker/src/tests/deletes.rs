@@ -206,7 +206,7 @@ async fn unloading_an_old_topic_leaves_the_new_one_of_its_name() {
         let same = shard
             .home
             .topics
-            .by_id(topic.cx.id)
+            .by_id(topic.id())
             .is_some_and(|it| Rc::ptr_eq(&it, &topic));
         (
             same,

@@ -39,7 +39,7 @@ async fn of_accounts<R: Send + 'static>(bench: &Bench, look: fn(&Rc<Shard>) -> R
 
 thread_local! {
     /// Room that the test holds on a shard.
-    static HELD: RefCell<Option<crate::feed::Room>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<pharos_feed::Room>> = const { RefCell::new(None) };
 }
 
 #[tokio::test]

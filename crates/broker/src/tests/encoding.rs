@@ -1,11 +1,11 @@
 //! A broker whose entries are of another encoding than Pulsar's: it knows of an entry what its codec says and nothing else.
 
+use pharos_feed::entry::EntryCodec;
 use pharos_types::entry::{Chunk, EntryFacts, EntryMessages, Sequence};
 use pharos_types::hash::murmur3_32;
 use pharos_types::{TxnEntry, TxnId, TxnOutcome};
 
 use super::*;
-use crate::entry::EntryCodec;
 
 /// Entries are text: `key count rest`.
 struct Text;

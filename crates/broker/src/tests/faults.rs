@@ -1,6 +1,7 @@
 //! Topics whose log takes no more writes: those that can come back do, by themselves.
 
 use pharos_ledger::StorageFault;
+use pharos_topic::{TopicHandle, Wanted};
 use pharos_types::Ordinal;
 
 use super::*;
@@ -50,16 +51,12 @@ async fn a_topic_whose_ledger_is_taken_is_given_up_and_comes_back_when_asked_for
             assert!(client.receipts.borrow().is_empty());
             publish_again(&shard, &wanted, "after").await;
             let now = shard.home.topic(&wanted, Access::Existing).await.unwrap();
-            assert_ne!(now.cx.id, before.cx.id, "it was loaded anew");
-            assert!(now.state.borrow().stored.publishing.fault.is_none());
-            assert!(
-                now.state
-                    .borrow()
-                    .attached
-                    .subscriptions
-                    .contains_key(&subscription("s"))
-            );
-            let kept = now.reads().entry_at(Ordinal(0)).await.unwrap().unwrap();
+            assert_ne!(now.id(), before.id(), "it was loaded anew");
+            let now = TopicHandle::new(now);
+            let figures = now.figures(Wanted::default());
+            assert!(!figures.log.has_fault);
+            assert_eq!(figures.subscriptions.len(), 1);
+            let kept = now.entry_at(Ordinal(0)).await.unwrap().unwrap();
             assert!(kept.payload.ends_with(b"before"));
         })
         .await;
@@ -81,13 +78,14 @@ async fn a_topic_of_a_poisoned_engine_stays_for_its_readers() {
             let (topic, key) = client.produce(&name).await;
             client.publish(topic, key, sends(vec![entry("refused", clock::wall_ms())]));
             until(|| !client.events.borrow().is_empty()).await;
-            assert!(loaded.state.borrow().stored.publishing.fault.is_some());
+            let handle = TopicHandle::new(loaded.clone());
+            assert!(handle.figures(Wanted::default()).log.has_fault);
             assert!(client.receipts.borrow().is_empty());
             // It would be loaded anew by now if it were to be.
             tokio::time::sleep(Duration::from_millis(700)).await;
             let same = shard.home.topics.by_name(&name).unwrap();
             assert!(Rc::ptr_eq(&same, &loaded));
-            let kept = loaded.reads().entry_at(Ordinal(0)).await.unwrap().unwrap();
+            let kept = handle.entry_at(Ordinal(0)).await.unwrap().unwrap();
             assert!(kept.payload.ends_with(b"before"));
         })
         .await;

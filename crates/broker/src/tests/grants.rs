@@ -1,10 +1,10 @@
 //! What is promised to a producer or consumer, and taken back when it cannot be kept.
 
+use pharos_dispatch::{Candidate, HashRange, KeySharedMode, pick_active};
 use pharos_ledger::StorageFault;
+use pharos_topic::{SeekTo, Staying, TopicHandle, Wanted};
 
 use super::*;
-use crate::topic::SeekTo;
-use pharos_dispatch::{Candidate, HashRange, KeySharedMode, pick_active};
 
 const NAME: &str = "persistent://public/default/t";
 
@@ -119,13 +119,12 @@ async fn a_consumer_whose_subscription_cannot_be_stored_is_not_there() {
                     "{kind:?} {refused:?}"
                 );
                 let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
-                let state = topic.state.borrow();
-                assert!(state.attached.consumers.is_empty(), "{kind:?}");
-                let left: Vec<_> = state
-                    .attached
+                assert!(!Staying(&topic).is_in_use(), "{kind:?}");
+                let figures = TopicHandle::new(topic).figures(Wanted::default());
+                let left: Vec<_> = figures
                     .subscriptions
-                    .keys()
-                    .map(SubscriptionName::as_str)
+                    .iter()
+                    .map(|left| left.name.as_str())
                     .collect();
                 assert_eq!(left, ["other"], "{kind:?}");
             })
@@ -149,11 +148,11 @@ async fn a_key_shared_consumer_that_is_refused_leaves_its_subscription_as_it_was
             let refused = client.try_subscribe(&wanted, kind, Some(backwards.clone())).await;
             assert!(matches!(refused, Err(SubscribeError::Assign(_))), "{refused:?}");
             let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
-            assert!(topic.state.borrow().attached.subscriptions.is_empty());
+            assert!(!Staying(&topic).has_subscriptions());
             // One that exists takes a consumer of any kind afterwards.
             client.subscribe(&wanted, wish(SubscriptionType::Exclusive)).await;
             client.leave();
-            until(|| topic.state.borrow().attached.consumers.is_empty()).await;
+            until(|| !Staying(&topic).is_in_use()).await;
             let refused = client.try_subscribe(&wanted, kind, Some(backwards)).await;
             assert!(matches!(refused, Err(SubscribeError::Assign(_))), "{refused:?}");
             client.subscribe(&wanted, wish(SubscriptionType::Exclusive)).await;

@@ -21,16 +21,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_dispatch::KeySharedSpec;
+use pharos_feed::OwnedAck;
+use pharos_feed::ids::{ProducerKey, ShardId, TopicId};
 use pharos_ledger::LedgerEngine as _;
 use pharos_ledger::memory::MemoryEngine;
+use pharos_mesh::Options;
 use pharos_metadata::Memory;
+use pharos_requests::error::{ProducerError, SubscribeError, TopicError};
 use pharos_runtime::clock;
-use pharos_types::{SubscriptionName, TopicName};
+use pharos_topic::{Access, AccessMode, StartAt, SubscriptionType};
+use pharos_types::TopicName;
 
-use crate::error::{ProducerError, SubscribeError, TopicError};
-use crate::feed::OwnedAck;
-use crate::ids::{ProducerKey, ShardId, TopicId};
-use crate::options::Options;
 use crate::shard::{ConnectionEvent, Shard};
-use crate::topic::{Access, AccessMode, StartAt, SubscriptionType};
 use harness::*;

@@ -1,9 +1,9 @@
 //! Stops and crashes in the middle of something.
 
 use pharos_metadata::MetadataStore as _;
+use pharos_topic::{Staying, TopicHandle};
 
 use super::*;
-use crate::manage::TopicHandle;
 
 #[tokio::test]
 async fn a_stop_closes_many_topics_at_a_time() {
@@ -34,7 +34,7 @@ async fn a_stop_closes_many_topics_at_a_time() {
             bench
                 .on(bench.home(name), move |shard| async move {
                     let topic = shard.home.topics.by_name(&wanted).unwrap();
-                    until(|| topic.state.borrow().stored.closing).await;
+                    until(|| Staying(&topic).is_closing()).await;
                 })
                 .await;
         }
@@ -82,10 +82,10 @@ async fn a_crash_before_the_end_of_a_subscription_is_durable_leaves_all_of_it() 
     let (home, wanted) = (bench.home(&name), name.clone());
     let is_under_way = bench.on(home, move |shard| async move {
         let topic = shard.home.topics.by_name(&wanted).unwrap();
-        until(|| topic.state.borrow().attached.subscriptions.is_empty()).await;
+        until(|| !Staying(&topic).has_subscriptions()).await;
         // What wants to be trimmed is.
         for _ in 0..100 {
-            topic.state.borrow_mut().stored.trim_now(&topic.cx);
+            TopicHandle::new(topic.clone()).trim();
             tokio::task::yield_now().await;
         }
     });
@@ -97,12 +97,8 @@ async fn a_crash_before_the_end_of_a_subscription_is_durable_leaves_all_of_it() 
     assert_eq!(bench.backlogs(&name).await["s"], 4, "all of it is there");
     bench.at_home(&name, delete).await.unwrap();
     // What it held goes once that is durable.
-    let wanted = name.clone();
     bench
-        .on(bench.home(&name), move |shard| async move {
-            let topic = shard.home.topics.by_name(&wanted).unwrap();
-            until(|| topic.state.borrow().stored.log.ledger.first().0 >= 3).await;
-        })
+        .at_home(&name, |topic| async move { until(|| topic.first().0 >= 3).await })
         .await;
 }
 

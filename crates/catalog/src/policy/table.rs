@@ -112,7 +112,7 @@ policies! {
             .namespace("retention", "retention_policies")
             .topic("retention")
             .guard(Guard::Quotas)
-            .acts("broker/src/topic/retire.rs");
+            .acts("topic/src/retire.rs");
 
     /// Seconds after which a message counts as acknowledged on every subscription; 0 is never.
     message_ttl: Seconds = Seconds(Duration::ZERO), nearest[off_for_system_topics],
@@ -121,7 +121,7 @@ policies! {
             .namespace("messageTTL", "message_ttl_in_seconds")
             .topic("messageTTL")
             .in_query()
-            .acts("broker/src/topic/expiry.rs");
+            .acts("topic/src/expiry.rs");
 
     /// How large and how old a backlog may be, and what happens beyond: one value for `destination_storage` and one for
     /// `message_age`, each decided by itself.
@@ -132,7 +132,7 @@ policies! {
             .unset_member(|_| json!({}))
             .topic("backlogQuota")
             .guard(Guard::Quotas)
-            .acts("broker/src/topic/quota.rs");
+            .acts("topic/src/quota.rs");
 
     /// Minutes that a durable subscription lives without consumers; 0 is for ever.
     subscription_expiration: Minutes = Minutes(Duration::ZERO), nearest[off_for_system_topics],
@@ -141,7 +141,7 @@ policies! {
             .namespace("subscriptionExpirationTime", "subscription_expiration_time_minutes")
             .topic("subscriptionExpirationTime")
             .in_query()
-            .acts("broker/src/topic/expiry.rs");
+            .acts("topic/src/expiry.rs");
 
     /// Bytes of the log that were not compacted yet at which a topic is compacted; 0 is never.
     compaction_threshold: u64 = 0, nearest[off_for_system_topics],
@@ -150,7 +150,7 @@ policies! {
             .namespace("compactionThreshold", "compaction_threshold")
             .put_on_namespaces()
             .topic("compactionThreshold")
-            .acts("broker/src/topic/compaction.rs");
+            .acts("topic/src/compaction.rs");
 
     /// When an unused topic is deleted.
     inactive_topics: InactiveTopics = InactiveTopics {
@@ -166,7 +166,7 @@ policies! {
             ])
             .namespace("inactiveTopicPolicies", "inactive_topic_policies")
             .topic("inactiveTopicPolicies")
-            .acts("broker/src/topic/inactive.rs");
+            .acts("topic/src/inactive.rs");
 
     /// Producers that a topic may have; 0 is no limit.
     max_producers: u32 = 0, nearest[off_for_system_topics],
@@ -174,13 +174,13 @@ policies! {
             .settings(&["policies.max_producers_per_topic"])
             .namespace("maxProducersPerTopic", "max_producers_per_topic")
             .topic("maxProducers")
-            .acts("broker/src/topic/limits.rs");
+            .acts("topic/src/limits.rs");
 
     /// Producers that a topic may have from one address; 0 is no limit.
     max_same_address_producers: u32 = 0, broker_alone[off_for_system_topics],
         Row::new("number", count)
             .settings(&["policies.max_same_address_producers_per_topic"])
-            .acts("broker/src/topic/limits.rs");
+            .acts("topic/src/limits.rs");
 
     /// Consumers that a topic may have; 0 is no limit.
     max_consumers: u32 = 0, nearest[off_for_system_topics],
@@ -188,13 +188,13 @@ policies! {
             .settings(&["policies.max_consumers_per_topic"])
             .namespace("maxConsumersPerTopic", "max_consumers_per_topic")
             .topic("maxConsumers")
-            .acts("broker/src/topic/limits.rs");
+            .acts("topic/src/limits.rs");
 
     /// Consumers that a topic may have from one address; 0 is no limit.
     max_same_address_consumers: u32 = 0, broker_alone[off_for_system_topics],
         Row::new("number", count)
             .settings(&["policies.max_same_address_consumers_per_topic"])
-            .acts("broker/src/topic/limits.rs");
+            .acts("topic/src/limits.rs");
 
     /// Consumers that a subscription may have; 0 is no limit.
     max_consumers_per_subscription: u32 = 0, nearest[off_for_system_topics],
@@ -202,7 +202,7 @@ policies! {
             .settings(&["policies.max_consumers_per_subscription"])
             .namespace("maxConsumersPerSubscription", "max_consumers_per_subscription")
             .topic("maxConsumersPerSubscription")
-            .acts("broker/src/topic/limits.rs");
+            .acts("topic/src/limits.rs");
 
     /// Durable subscriptions that a topic may have; 0 is no limit.
     max_subscriptions: u32 = 0, nearest[off_for_system_topics],
@@ -210,7 +210,7 @@ policies! {
             .settings(&["policies.max_subscriptions_per_topic"])
             .namespace("maxSubscriptionsPerTopic", "max_subscriptions_per_topic")
             .topic("maxSubscriptionsPerTopic")
-            .acts("broker/src/topic/limits.rs");
+            .acts("topic/src/limits.rs");
 
     /// Topics that a namespace may have, partitions counted one by one; 0 is no limit.
     max_topics_per_namespace: u32 = 0, nearest,
@@ -226,7 +226,7 @@ policies! {
             .settings(&["max_unacked_messages_per_consumer"])
             .namespace("maxUnackedMessagesPerConsumer", "max_unacked_messages_per_consumer")
             .topic("maxUnackedMessagesOnConsumer")
-            .acts("broker/src/topic/dispatched.rs");
+            .acts("topic/src/dispatched.rs");
 
     /// Shared and Key_Shared: a subscription with so many unacknowledged messages stands still; 0 is no limit.
     max_unacked_per_subscription: u32 = 200_000, nearest,
@@ -234,13 +234,13 @@ policies! {
             .settings(&["max_unacked_messages_per_subscription"])
             .namespace("maxUnackedMessagesPerSubscription", "max_unacked_messages_per_subscription")
             .topic("maxUnackedMessagesOnSubscription")
-            .acts("broker/src/topic/dispatched.rs");
+            .acts("topic/src/dispatched.rs");
 
     /// The largest entry in bytes, headers counted; 0 is that of the protocol, `max_message_size`.
     max_entry_bytes: Option<u32> = None, nearest[off_for_system_topics],
         Row::new("number", count)
             .topic("maxMessageSize")
-            .acts("broker/src/topic/publish.rs");
+            .acts("topic/src/publish.rs");
 
     /// Messages and bytes a second that may be published; more wait, and their producers with them.
     publish_rate: PublishRateLimit = PublishRateLimit::default(), nearest[off_for_system_topics],
@@ -249,7 +249,7 @@ policies! {
             .namespace("publishRate", "publishMaxMessageRate")
             .by_cluster()
             .topic("publishRate")
-            .acts("broker/src/topic/throttle.rs");
+            .acts("topic/src/throttle.rs");
 
     /// Messages and bytes a period that a topic delivers to all its consumers together, each delivery counted; more wait in the log.
     dispatch_rate: DispatchRateLimit = DispatchRateLimit::default(), nearest[off_for_system_topics],
@@ -258,7 +258,7 @@ policies! {
             .namespace("dispatchRate", "topicDispatchRate")
             .by_cluster()
             .topic("dispatchRate")
-            .acts("broker/src/topic/dispatch_rates.rs");
+            .acts("topic/src/dispatch_rates.rs");
 
     /// The same for each subscription.
     subscription_dispatch_rate: DispatchRateLimit = DispatchRateLimit::default(), nearest[off_for_system_topics],
@@ -267,7 +267,7 @@ policies! {
             .namespace("subscriptionDispatchRate", "subscriptionDispatchRate")
             .by_cluster()
             .topic("subscriptionDispatchRate")
-            .acts("broker/src/topic/dispatch_rates.rs");
+            .acts("topic/src/dispatch_rates.rs");
 
     /// The same for what goes to each other cluster.
     replicator_dispatch_rate: DispatchRateLimit = DispatchRateLimit::default(), nearest[off_for_system_topics],
@@ -276,7 +276,7 @@ policies! {
             .namespace("replicatorDispatchRate", "replicatorDispatchRate")
             .by_cluster()
             .topic("replicatorDispatchRate")
-            .acts("broker/src/topic/replication.rs");
+            .acts("topic/src/replication.rs");
 
     /// The clusters that have the data, this one among them.
     replication: ReplicationClusters = ReplicationClusters::default(), nearest[off_for_system_topics],
@@ -284,7 +284,7 @@ policies! {
             .namespace("replication", "replication_clusters")
             .topic("replication")
             .guard(Guard::Clusters)
-            .acts("broker/src/topic/replication.rs");
+            .acts("topic/src/replication.rs");
 
     /// How often one consumer may subscribe.
     subscribe_rate: SubscribeRateLimit = SubscribeRateLimit::default(), nearest[off_for_system_topics],
@@ -292,7 +292,7 @@ policies! {
             .namespace("subscribeRate", "clusterSubscribeRate")
             .by_cluster()
             .topic("subscribeRate")
-            .acts("broker/src/topic/limits.rs");
+            .acts("topic/src/limits.rs");
 
     /// Whether delayed messages wait for their time, how often they are looked at, and the longest delay.
     delayed_delivery: DelayedDelivery = DelayedDelivery {
@@ -305,7 +305,7 @@ policies! {
             .settings(&["policies.delayed_delivery", "delayed_delivery_tick_time", "delayed_delivery_strict"])
             .namespace("delayedDelivery", "delayed_delivery_policies")
             .topic("delayedDelivery")
-            .acts("broker/src/topic/dispatched.rs");
+            .acts("topic/src/dispatched.rs");
 
     /// The types of subscription that are served; an empty list says nothing. Broadcast counts as Exclusive.
     subscription_types: SubscriptionTypes = SubscriptionTypes::default(), nearest,
@@ -313,7 +313,7 @@ policies! {
             .namespace("subscriptionTypesEnabled", "subscription_types_enabled")
             .unset(|_| json!([]))
             .topic("subscriptionTypesEnabled")
-            .acts("broker/src/topic/limits.rs");
+            .acts("topic/src/limits.rs");
 
     /// Whether messages that a producer sent before, by their sequence ids, are answered and not stored again.
     deduplication: bool = false, nearest[off_for_system_topics],
@@ -321,7 +321,7 @@ policies! {
             .settings(&["policies.deduplication"])
             .namespace("deduplication", "deduplicationEnabled")
             .topic("deduplicationEnabled")
-            .acts("broker/src/topic/deduplication.rs");
+            .acts("topic/src/deduplication.rs");
 
     /// Seconds after which the state of deduplication is stored, if it changed; 0 is never by time.
     deduplication_snapshot_interval: Seconds = Seconds(Duration::from_secs(120)), nearest,
@@ -329,14 +329,14 @@ policies! {
             .settings(&["policies.deduplication_snapshot_interval"])
             .namespace("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds")
             .topic("deduplicationSnapshotInterval")
-            .acts("broker/src/topic/deduplication.rs");
+            .acts("topic/src/deduplication.rs");
 
     /// Whether only encrypted messages are taken.
     encryption_required: bool = false, nearest[off_for_system_topics],
         Row::new("true or false", shape::<bool>)
             .namespace("encryptionRequired", "encryption_required")
             .unset(|_| json!(false))
-            .acts("broker/src/topic/publish.rs");
+            .acts("topic/src/publish.rs");
 
     /// Whether a topic is made when a client first names it, and which.
     auto_topic_creation: AutoTopicCreation = AutoTopicCreation {
@@ -398,7 +398,7 @@ policies! {
             .namespace("persistence", "persistence")
             .topic("persistence")
             .guard(Guard::Copies)
-            .acts("broker/src/topic/maintenance.rs");
+            .acts("topic/src/maintenance.rs");
 
     /// The groups of bookies that keep a namespace's entries, from the next ledger on; the secondary ones stand in where the primary
     /// ones have too few.
@@ -406,7 +406,7 @@ policies! {
         Row::new("BookieAffinityGroupData", check::bookie_affinity)
             .namespace("persistence/bookieAffinity", "bookieAffinityGroup")
             .guard(Guard::Bookies)
-            .acts("broker/src/topic/maintenance.rs");
+            .acts("topic/src/maintenance.rs");
 
     /// Where closed ledgers are offloaded to, and when; each member is decided by itself.
     offload: OffloadPolicy, broker OffloadPolicy = OffloadPolicy::default(), offload,
@@ -425,14 +425,14 @@ policies! {
             .namespace("offloadPolicies", "offload_policies")
             .topic("offloadPolicies")
             .guard(Guard::OffloadDrivers)
-            .acts("broker/src/topic/offload.rs");
+            .acts("topic/src/offload.rs");
 
     /// How hard messages are made durable before they are acknowledged: `sync`, `async` or `bypass`.
     durability: Durability = Durability::Sync, durability,
         Row::new("word", any)
             .settings(&["storage.sync"])
             .property(DURABILITY)
-            .acts("broker/src/topic/maintenance.rs");
+            .acts("topic/src/maintenance.rs");
 }
 
 /// The older way to say [`Levels::schema_compatibility_strategy`].

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use pharos_broker::feed;
-use pharos_broker::topic::SubscriptionType;
 use pharos_runtime::{clock, spawn_local};
+use pharos_topic::SubscriptionType;
 use pharos_wire::ack::Ack;
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::command_ack::AckType;

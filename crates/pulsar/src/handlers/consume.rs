@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use pharos_broker::ids::{ConsumerKey, TopicId};
 use pharos_broker::shard::{Consume, Consumed, Refused};
-use pharos_broker::topic::{Attach, ConsumerInfo, StartAt, SubscribeRequest, SubscriptionType};
 use pharos_catalog::properties::{Holder, asks_for_broadcast};
 use pharos_cluster::BrokerAddresses;
 use pharos_dispatch::{HashRange, KeySharedMode, KeySharedSpec};
 use pharos_runtime::clock;
+use pharos_topic::{Attach, ConsumerInfo, StartAt, SubscribeRequest, SubscriptionType};
 use pharos_types::{Position, SubscriptionName, TopicName};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::command_subscribe::{InitialPosition, SubType};

@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use pharos_broker::entry::EntryFacts;
 use pharos_broker::shard::{Produce, Publish};
-use pharos_broker::topic::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
 use pharos_catalog::properties::Holder;
 use pharos_catalog::schema::SchemaVersion;
 use pharos_runtime::{clock, spawn_local};
+use pharos_topic::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
 use pharos_types::{SubscriptionName, TopicName, TxnId};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::message;

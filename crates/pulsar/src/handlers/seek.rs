@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pharos_broker::error::CursorError;
-use pharos_broker::topic::{SeekTo, StartAt};
+use pharos_topic::{SeekTo, StartAt};
 use pharos_types::Position;
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::{CommandGetLastMessageId, CommandSeek, MessageIdData, ServerError};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pharos_broker::error::TxnAckError;
 use pharos_broker::feed::OwnedAck;
-use pharos_broker::topic::TxnAcks;
 use pharos_coordinators::{AddError, CalledTopic, Transactions, TxnError};
+use pharos_topic::TxnAcks;
 use pharos_types::{SubscriptionName, TopicName, TxnId, TxnOutcome};
 use pharos_wire::Command;
 use pharos_wire::ack::Ack;

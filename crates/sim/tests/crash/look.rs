@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use pharos_broker::topic::SubscriptionType;
 use pharos_runtime::clock;
 use pharos_sim::tell;
+use pharos_topic::SubscriptionType;
 
 use crate::process::{Alive, Process};
 use crate::work::{SUBSCRIPTIONS, World, topic_name};

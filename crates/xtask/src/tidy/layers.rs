@@ -17,7 +17,7 @@ const OUTSIDE: &str = "xtask";
 
 /// What speaks a protocol, and the crates below the front doors, which know none.
 const PROTOCOL: &str = "wire";
-const KNOW_NO_PROTOCOL: [&str; 15] = [
+const KNOW_NO_PROTOCOL: [&str; 17] = [
     "broker",
     "broker-admin",
     "catalog",
@@ -27,11 +27,13 @@ const KNOW_NO_PROTOCOL: [&str; 15] = [
     "dispatch",
     "ledger",
     "managed-ledger",
+    "mesh",
     "metadata",
     "offload",
     "requests",
     "storage",
     "storage-format",
+    "topic",
     "transactions",
 ];
 

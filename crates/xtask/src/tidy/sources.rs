@@ -9,7 +9,7 @@ const LINES_MAX: usize = 600;
 const LONG_FOR_A_REASON: [(&str, &str); 0] = [];
 
 /// Crates of the product: what is not a load program, a simulation or a tool.
-const PRODUCT_CRATES: [&str; 22] = [
+const PRODUCT_CRATES: [&str; 24] = [
     "types",
     "auth",
     "wire",
@@ -26,6 +26,8 @@ const PRODUCT_CRATES: [&str; 22] = [
     "cluster",
     "compaction",
     "dispatch",
+    "mesh",
+    "topic",
     "broker",
     "transport",
     "pulsar",

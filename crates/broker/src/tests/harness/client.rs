@@ -12,12 +12,12 @@ use pharos_broker::error::{ProducerError, SubscribeError};
 use pharos_broker::feed::{Ack, ConsumerHandle, DeliverySink, OwnedAck, Recipient};
 use pharos_broker::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
 use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, Publish, Pumped, Receipt, Shard};
-use pharos_broker::topic::{
+use pharos_dispatch::KeySharedSpec;
+use pharos_runtime::clock;
+use pharos_topic::{
     AccessMode, Attach, ConsumerInfo, ProducerGrant, ProducerInfo, ProducerRequest, StartAt,
     SubscribeRequest, SubscriptionType,
 };
-use pharos_dispatch::KeySharedSpec;
-use pharos_runtime::clock;
 use pharos_types::TopicName;
 use pharos_wire::message::PulsarEntries;
 

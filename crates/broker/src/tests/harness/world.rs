@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use pharos_broker::options::Options;
-use pharos_broker::topic::StartAt;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::{Memory, MetadataStore as _};
+use pharos_topic::StartAt;
 use pharos_types::TopicName;
 
 use super::{Bench, Life, until};

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use pharos_broker::topic::{AccessMode, SubscriptionType};
 use pharos_runtime::random::Random;
 use pharos_sim::model::Move;
+use pharos_topic::{AccessMode, SubscriptionType};
 
 use super::{CLIENTS_MAX, LISTENERS, Request, SUBSCRIPTIONS, World};
 use crate::client::{Client, MODES};

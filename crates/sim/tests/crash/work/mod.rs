@@ -13,16 +13,16 @@ use std::sync::Arc;
 
 use pharos_broker::ids::TopicId;
 use pharos_broker::shard::Shard;
-use pharos_broker::topic::{
-    AccessMode, Attach, ConsumerInfo, ProducerInfo, ProducerRequest, SeekTo, StartAt, SubscribeRequest,
-    SubscriptionType,
-};
 use pharos_broker_admin::{Place, Resources};
 use pharos_dispatch::{KeySharedMode, KeySharedSpec};
 use pharos_runtime::clock;
 use pharos_runtime::random::Random;
 use pharos_sim::model::{Model, Move, Ticket};
 use pharos_sim::tell;
+use pharos_topic::{
+    AccessMode, Attach, ConsumerInfo, ProducerInfo, ProducerRequest, SeekTo, StartAt, SubscribeRequest,
+    SubscriptionType,
+};
 use pharos_types::{Position, SubscriptionName, TopicName};
 
 use crate::client::Client;

@@ -1,0 +1,177 @@
+//! Who finds no room any more: limits to producers, consumers and subscriptions, and which kinds are served at all.
+//!
+//! Checked when a client comes; a limit that is lowered sends no client away.
+
+use std::collections::HashMap;
+
+use pharos_catalog::policy::{EffectivePolicies, SubscribeRateLimit};
+use pharos_requests::error::{ProducerError, SubscribeError};
+use pharos_runtime::{clock, millis};
+
+use super::producers::{Producer, Producers};
+use super::replication::is_replicator;
+use super::subscription::Body;
+use super::{Attached, ProducerRequest, Stored, SubscribeRequest, SubscriptionType, TopicContext};
+
+/// Consumers whose subscribes are remembered; beyond it those whose period is over are forgotten.
+const CONSUMERS_REMEMBERED: usize = 1_024;
+
+/// Subscribes per consumer, told apart by address, name and id: when its period began, and how often since.
+#[derive(Default)]
+pub(super) struct Subscribes {
+    seen: HashMap<(String, Option<String>, u64), (u64, u32)>,
+}
+
+impl Subscribes {
+    fn may(&mut self, request: &SubscribeRequest, limit: SubscribeRateLimit, now_ms: u64) -> bool {
+        let period_ms = millis(limit.period);
+        let is_over = |began_ms: u64| now_ms.saturating_sub(began_ms) >= period_ms;
+        if self.seen.len() >= CONSUMERS_REMEMBERED {
+            self.seen.retain(|_, (began_ms, _)| !is_over(*began_ms));
+        }
+        let who = (
+            host(&request.info.address).to_owned(),
+            request.consumer_name.clone(),
+            request.consumer_id,
+        );
+        let (began_ms, count) = self.seen.entry(who).or_insert((now_ms, 0));
+        if is_over(*began_ms) {
+            (*began_ms, *count) = (now_ms, 0);
+        }
+        *count = count.saturating_add(1);
+        *count <= limit.count
+    }
+}
+
+impl Producers {
+    /// Whether another producer finds room. `is_other`: whether a producer stays beside it, and is not replaced by it.
+    pub(super) fn check_limits(
+        &self,
+        cx: &TopicContext,
+        limits: &EffectivePolicies,
+        request: &ProducerRequest,
+        is_other: impl Fn(&&Producer) -> bool,
+    ) -> Result<(), ProducerError> {
+        // Those of other clusters have no limit.
+        if request.name.as_deref().is_some_and(is_replicator) {
+            return Ok(());
+        }
+        let is_other = |producer: &&Producer| is_other(producer) && !producer.is_replicator();
+        let attached = || self.iter().filter(&is_other).count();
+        if limits.max_producers > 0 && is_taken(limits.max_producers, attached()) {
+            let text = format!("Topic '{}' reached max producers limit", cx.name);
+            return Err(ProducerError::Busy(text));
+        }
+        if limits.max_same_address_producers > 0 {
+            let mine = host(&request.info.address);
+            let others = self.iter().filter(&is_other);
+            let count = others.filter(|other| host(&other.info.address) == mine).count();
+            if is_taken(limits.max_same_address_producers, count) {
+                let text = format!("Topic '{}' reached max same address producers limit", cx.name);
+                return Err(ProducerError::Busy(text));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Attached {
+    /// Whether a consumer may subscribe again already.
+    pub(super) fn check_subscribe_rate(
+        &mut self,
+        limit: SubscribeRateLimit,
+        request: &SubscribeRequest,
+    ) -> Result<(), SubscribeError> {
+        if limit.count == 0 || self.subscribes.may(request, limit, clock::wall_ms()) {
+            return Ok(());
+        }
+        let text = "Subscribe limited by subscribe rate limit per consumer.";
+        Err(SubscribeError::NotAllowed(text.to_owned()))
+    }
+
+    /// Whether another consumer finds room, and its subscription if that does not exist yet.
+    pub(super) fn check_consumer_room(
+        &self,
+        cx: &TopicContext,
+        stored: &Stored,
+        request: &SubscribeRequest,
+    ) -> Result<(), SubscribeError> {
+        let busy = |text: &str| Err(SubscribeError::Busy(text.to_owned()));
+        if !stored.policies.subscription_types.allow(request.kind.as_str()) {
+            return Err(SubscribeError::NotAllowed(format!(
+                "Topic[{}] doesn't support {} sub type!",
+                cx.name,
+                request.kind.as_str()
+            )));
+        }
+        let limits = &stored.policies;
+        // A broadcast consumer that comes back takes the place that its name has.
+        let name = request.consumer_name.as_deref();
+        let own = name.and_then(
+            |name| match &self.subscriptions.get(&request.subscription)?.body {
+                Body::Broadcast(body) => body.holder(name),
+                Body::Stream(_) | Body::Dispatched(_) => None,
+            },
+        );
+        let own = usize::from(own.is_some());
+        if is_taken(limits.max_consumers, self.consumers.len().saturating_sub(own)) {
+            return busy("Topic reached max consumers limit");
+        }
+        if limits.max_same_address_consumers > 0 {
+            let mine = host(&request.info.address);
+            let others = self.consumers.values();
+            let count = others.filter(|other| host(&other.info.address) == mine).count();
+            if is_taken(limits.max_same_address_consumers, count) {
+                return busy("Topic reached max same address consumers limit");
+            }
+        }
+        let Some(subscription) = self.subscriptions.get(&request.subscription) else {
+            return if request.durable {
+                self.check_subscription_seat(cx, stored)
+                    .map_err(SubscribeError::NotAllowed)
+            } else {
+                Ok(())
+            };
+        };
+        // The second consumer of an exclusive subscription is refused for that, after the first was asked.
+        let is_alone = request.kind == SubscriptionType::Exclusive;
+        if !is_alone
+            && is_taken(
+                limits.max_consumers_per_subscription,
+                subscription.consumers.len().saturating_sub(own),
+            )
+        {
+            return busy("Subscription reached max consumers limit");
+        }
+        Ok(())
+    }
+
+    /// Whether another durable subscription finds room; else the reason.
+    pub(super) fn check_subscription_seat(&self, cx: &TopicContext, stored: &Stored) -> Result<(), String> {
+        if let Some(tenant) = &self.tenant {
+            tenant.check_subscription()?;
+        }
+        let limit = stored.policies.max_subscriptions;
+        if limit == 0 {
+            return Ok(());
+        }
+        let durable = self.subscriptions.values().filter(|other| other.is_durable());
+        if is_taken(limit, durable.count()) {
+            return Err(format!(
+                "Exceed the maximum number of subscriptions of the topic: {}",
+                cx.name
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether `count` are all that a limit allows; 0 is no limit.
+fn is_taken(limit: u32, count: usize) -> bool {
+    limit > 0 && count >= limit as usize
+}
+
+/// A peer's address without its port.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}

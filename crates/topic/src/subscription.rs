@@ -1,0 +1,203 @@
+//! What a subscription is, and where its cursor stands at any time.
+//!
+//! ```text
+//!   Stream      Exclusive, Failover, readers: one cursor, at home or handed over to the one consumer that listens
+//!   Broadcast   one cursor per consumer name, each at home (absent) or handed over
+//!   Dispatched  Shared, Key_Shared: the cursor stays at home, in the dispatcher
+//! ```
+//! A subscription without consumers is `Stream` with its cursor at home, whatever it was: the next consumer's type
+//! decides what it becomes. A broadcast subscription stays one.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use pharos_accounts::tally::BroadcastCounts;
+use pharos_accounts::tenants::SubscriptionSeat;
+use pharos_dispatch::Dispatcher;
+use pharos_feed::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
+use pharos_feed::rivalry::Rivalry;
+use pharos_feed::{Activity, DispatchRateLimiter};
+use pharos_managed_ledger::cursor::AckState;
+use pharos_runtime::clock::Nanos;
+use pharos_transactions::PendingAcks;
+use pharos_types::SubscriptionName;
+use tokio::sync::oneshot;
+
+use super::SubscriptionType;
+use super::absence::Presence;
+use super::expiry::Expired;
+use super::non_persistent::Sharing;
+
+/// A subscription of a topic.
+pub(crate) struct Subscription {
+    pub(crate) name: SubscriptionName,
+    /// Its number in the cursor log; `None` for a non-durable one.
+    pub(crate) number: Option<u32>,
+    /// What its consumers are, while there are any.
+    pub(crate) kind: Option<SubscriptionType>,
+    pub(crate) properties: Vec<(String, String)>,
+    /// Attached consumers, in the order in which they came: keys rise.
+    pub(crate) consumers: BTreeSet<ConsumerKey>,
+    pub(crate) body: Body,
+    /// On a non-persistent topic, while there are consumers: who gets what. The body rests then.
+    pub(crate) sharing: Option<Sharing>,
+    /// A cursor reset is running: no consumer may attach.
+    pub(crate) fenced: bool,
+    /// Created, but not yet durable.
+    pub(crate) creating: bool,
+    /// Of Failover: which hand-over of the cursor waits for the configured delay, if one does.
+    pub(crate) activation: Option<u64>,
+    /// Rises when the body becomes another one, so that a read that was under way knows it is void.
+    pub(crate) generation: u64,
+    /// When its last consumer left, in milliseconds since 1970; 0 while there is one.
+    pub(crate) idle_since_ms: u64,
+    /// What went on with its consumers since the topic was loaded; that of present stream consumers is counted when they leave.
+    pub(crate) activity: Activity,
+    /// On a non-persistent topic: messages that a consumer should have got and could not take.
+    pub(crate) dropped: u64,
+    /// What was acknowledged for its consumers because it was too old.
+    pub(crate) expired: Expired,
+    /// How fast it is delivered.
+    pub(crate) rate: Arc<DispatchRateLimiter>,
+    /// What is acknowledged in transactions that have not ended; nothing for most.
+    pub(crate) pending_acks: Option<Box<PendingAcks>>,
+    /// What a durable one counts for at its tenant.
+    pub(crate) _seat: Option<SubscriptionSeat>,
+}
+
+/// Where the cursor or cursors are.
+pub(crate) enum Body {
+    Stream(Cursor),
+    Broadcast(Box<BroadcastBody>),
+    Dispatched(Box<DispatchedBody>),
+}
+
+/// One cursor that is handed over whole.
+pub(crate) struct Cursor {
+    pub(crate) slot: Option<SlotId>,
+    pub(crate) place: CursorPlace,
+}
+
+/// Where a cursor is.
+pub(crate) enum CursorPlace {
+    /// Here.
+    Home(AckState),
+    /// With the stream consumer of this consumer.
+    HandedOver(HandedOver),
+}
+
+/// To whom a cursor is handed over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandedOver {
+    pub(crate) key: ConsumerKey,
+    pub(crate) connection: ConnectionId,
+    pub(crate) consumer_id: u64,
+    /// As its shard knows the topic.
+    pub(crate) feed: TopicId,
+    /// Asked to come back: the consumer was told to close or to stand down.
+    pub(crate) recalled: bool,
+}
+
+/// The cursors of a broadcast subscription.
+#[derive(Default)]
+pub(crate) struct BroadcastBody {
+    pub(crate) members: HashMap<Arc<str>, BroadcastMember>,
+    /// Names whose place is being moved, and who waits to take it; resolved by being dropped.
+    pub(crate) moving: HashMap<Arc<str>, Vec<oneshot::Sender<()>>>,
+    pub(crate) counts: BroadcastCounts,
+    /// When it last warned of two consumers of one name.
+    pub(crate) warned_at: Option<Nanos>,
+}
+
+/// One name on a broadcast subscription.
+pub(crate) struct BroadcastMember {
+    pub(crate) cursor: Cursor,
+    /// Whether the place outlives its consumer.
+    pub(crate) named: bool,
+    /// Whether it is there, and since when it is not.
+    pub(crate) presence: Presence,
+    /// What happened to its place, once something did: most never need it.
+    pub(crate) counts: Option<Box<BroadcastCounts>>,
+    /// Its take-overs lately, if there were any.
+    pub(crate) rivalry: Option<Box<Rivalry>>,
+    /// The newest request for the place. Older ones that waited for its holder to leave come too late.
+    pub(crate) newest: u64,
+}
+
+/// The cursor and dispatcher of a subscription that chooses one consumer per message.
+pub(crate) struct DispatchedBody {
+    pub(crate) slot: Option<SlotId>,
+    pub(crate) dispatcher: Dispatcher,
+    /// A read is under way.
+    pub(crate) reading: bool,
+    /// It goes on when sockets have taken some of what was handed out; a task waits for that.
+    pub(crate) awaits_room: bool,
+    /// How many reads failed since the last one that did not.
+    pub(crate) read_failures: u32,
+    /// The state of the cursor changed since it was last queued for the log.
+    pub(crate) dirty: bool,
+    /// A task will persist it within the flush interval.
+    pub(crate) flush_set: bool,
+    /// When the dispatcher wants to be looked at again, in milliseconds since 1970.
+    pub(crate) alarm_ms: Option<i64>,
+}
+
+impl Cursor {
+    /// The state, when it is here.
+    pub(crate) fn home(&self) -> Option<&AckState> {
+        match &self.place {
+            CursorPlace::Home(acks) => Some(acks),
+            CursorPlace::HandedOver(_) => None,
+        }
+    }
+
+    pub(crate) fn home_mut(&mut self) -> Option<&mut AckState> {
+        match &mut self.place {
+            CursorPlace::Home(acks) => Some(acks),
+            CursorPlace::HandedOver(_) => None,
+        }
+    }
+
+    pub(crate) fn handed_over(&self) -> Option<HandedOver> {
+        match &self.place {
+            CursorPlace::Home(_) => None,
+            CursorPlace::HandedOver(handed_over) => Some(*handed_over),
+        }
+    }
+}
+
+impl Subscription {
+    pub(crate) fn is_durable(&self) -> bool {
+        self.number.is_some()
+    }
+
+    pub(crate) fn is_broadcast(&self) -> bool {
+        matches!(self.body, Body::Broadcast(_))
+    }
+
+    /// All cursors, with the broadcast name where there is one.
+    pub(crate) fn cursors(&self) -> Box<dyn Iterator<Item = (Option<&Arc<str>>, &Cursor)> + '_> {
+        match &self.body {
+            Body::Stream(cursor) => Box::new(std::iter::once((None, cursor))),
+            Body::Broadcast(body) => Box::new(
+                body.members
+                    .iter()
+                    .map(|(name, member)| (Some(name), &member.cursor)),
+            ),
+            Body::Dispatched(_) => Box::new(std::iter::empty()),
+        }
+    }
+
+    /// The cursor that is handed over to this consumer.
+    pub(crate) fn handed_over_to(&mut self, key: ConsumerKey, name: &Arc<str>) -> Option<&mut Cursor> {
+        let cursor = match &mut self.body {
+            Body::Stream(cursor) => cursor,
+            Body::Broadcast(body) => &mut body.members.get_mut(name)?.cursor,
+            Body::Dispatched(_) => return None,
+        };
+        cursor
+            .handed_over()
+            .is_some_and(|handed_over| handed_over.key == key)
+            .then_some(cursor)
+    }
+}
