@@ -148,6 +148,7 @@ class Story:
             place = self.node_of(topic)["markDeletePosition"]
             assert place == self.java.ask(path_of(topic) + "/internalStats")[1]["lastConfirmedEntry"], (topic, place)
         self.java.stop()
+        self.west.stop()
         self.pharos_serves()
         self.west.stop()
         order(self.pharos, "POST", "/admin/v2/namespaces/public/geo/replication", ["pc"])
