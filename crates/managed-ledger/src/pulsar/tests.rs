@@ -104,6 +104,20 @@ impl World {
         .unwrap();
     }
 
+    /// A cursor of Pulsar whose state is in a ledger of its own: its node, as it was put.
+    fn put_cursor(&self, cursor: &str, entries: &[CursorEntry]) -> ManagedCursorInfo {
+        let ledger = run(self.engine.create(CreateOptions::default())).unwrap();
+        for entry in entries {
+            ledger.append(Bytes::from(entry.encode_to_vec())).unwrap();
+        }
+        let node = ManagedCursorInfo {
+            cursors_ledger_id: i64::try_from(ledger.id().0).unwrap(),
+            ..ManagedCursorInfo::default()
+        };
+        self.put_node(cursor, &node);
+        node
+    }
+
     /// Entries of a cursor's ledger, and the last one; does not fence it.
     fn last_entry(&self, ledger: i64) -> (u64, CursorEntry) {
         let ledger = LedgerId(u64::try_from(ledger).unwrap());

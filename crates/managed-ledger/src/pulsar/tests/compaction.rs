@@ -206,19 +206,13 @@ fn what_a_broker_of_pulsar_compacted_is_taken_over_with_entries_that_are_nowhere
     let places = [(ids[0], 1), (ids[0], 5), (ids[1], 0), (ids[2], 3), (ids[3], 2)];
     let compacted = java_compacts(&world, &places);
     // A run was under way: the cursor was set back, and keeps the name.
-    let cursor_ledger = run(world.engine.create(CreateOptions::default())).unwrap();
     let entry = CursorEntry {
         ledger_id: i64::try_from(ids[0]).unwrap(),
         entry_id: 0,
         properties: naming(i64::try_from(compacted).unwrap()),
         ..CursorEntry::default()
     };
-    cursor_ledger.append(Bytes::from(entry.encode_to_vec())).unwrap();
-    let node = ManagedCursorInfo {
-        cursors_ledger_id: i64::try_from(cursor_ledger.id().0).unwrap(),
-        ..ManagedCursorInfo::default()
-    };
-    world.put_node(CURSOR, &node);
+    let theirs = world.put_cursor(CURSOR, &[entry]);
     let topic = world.open();
     let taken = view(&topic).unwrap();
     let first = topic.ledger.first().0;
@@ -234,7 +228,7 @@ fn what_a_broker_of_pulsar_compacted_is_taken_over_with_entries_that_are_nowhere
         (node.cursors_ledger_id, named(&world)),
         (-1, Some(i64::try_from(compacted).unwrap()))
     );
-    assert!(!exists(&world, cursor_ledger.id().0));
+    assert!(world.is_gone(theirs.cursors_ledger_id));
     assert_eq!(topic.cursors.held(), None);
 }
 

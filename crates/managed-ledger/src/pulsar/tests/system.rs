@@ -84,19 +84,13 @@ fn they_are_written_by_the_commit_and_come_back_as_a_broker_of_pulsar_left_them(
     topic.write(NodeScope::All, 60_000);
     drop(topic);
     let ledger_id = world.java(3, |_| {});
-    let theirs = run(world.engine.create(CreateOptions::default())).unwrap();
     let entry = CursorEntry {
         ledger_id,
         entry_id: 1,
         properties: long(&[("p", 20), ("q", -1)]),
         ..CursorEntry::default()
     };
-    theirs.append(Bytes::from(entry.encode_to_vec())).unwrap();
-    let node = ManagedCursorInfo {
-        cursors_ledger_id: i64::try_from(theirs.id().0).unwrap(),
-        ..ManagedCursorInfo::default()
-    };
-    world.put_node(DEDUP, &node);
+    let theirs = world.put_cursor(DEDUP, &[entry]);
     let mut topic = world.open();
     let properties = vec![("p".to_owned(), 20), ("q".to_owned(), -1)];
     assert_eq!(stored(&topic), Some((12, properties)));
@@ -109,7 +103,7 @@ fn they_are_written_by_the_commit_and_come_back_as_a_broker_of_pulsar_left_them(
         .unwrap();
     topic.write(NodeScope::Made, 0);
     assert!(world.node(DEDUP).is_none());
-    assert!(world.is_gone(i64::try_from(theirs.id().0).unwrap()));
+    assert!(world.is_gone(theirs.cursors_ledger_id));
     drop(topic);
     assert_eq!(stored(&world.open()), None);
 }
@@ -176,24 +170,16 @@ fn a_replicator_goes_on_where_the_other_broker_left_it() {
     drop(topic);
     let ledger_id = world.java(5, |_| {});
     // Pulsar's replicators acknowledge one by one; it died before it wrote the node.
-    let theirs = run(world.engine.create(CreateOptions::default())).unwrap();
-    for entry_id in 0..3 {
-        let entry = CursorEntry {
-            ledger_id,
-            entry_id,
-            ranges: vec![MessageRange {
-                lower: at(ledger_id, entry_id + 1),
-                upper: at(ledger_id, entry_id + 2),
-            }],
-            ..CursorEntry::default()
-        };
-        theirs.append(Bytes::from(entry.encode_to_vec())).unwrap();
-    }
-    let node = ManagedCursorInfo {
-        cursors_ledger_id: i64::try_from(theirs.id().0).unwrap(),
-        ..ManagedCursorInfo::default()
-    };
-    world.put_node(REPLICATOR, &node);
+    let entries = [0, 1, 2].map(|entry_id| CursorEntry {
+        ledger_id,
+        entry_id,
+        ranges: vec![MessageRange {
+            lower: at(ledger_id, entry_id + 1),
+            upper: at(ledger_id, entry_id + 2),
+        }],
+        ..CursorEntry::default()
+    });
+    let theirs = world.put_cursor(REPLICATOR, &entries);
     let mut topic = world.open();
     assert_eq!(
         place(&topic, REPLICATOR),
@@ -202,7 +188,7 @@ fn a_replicator_goes_on_where_the_other_broker_left_it() {
     );
     assert_eq!(
         world.node(REPLICATOR),
-        Some(node),
+        Some(theirs.clone()),
         "what it says stays until it moves"
     );
     assert!(topic.cursors.subscriptions().is_empty());
@@ -210,7 +196,7 @@ fn a_replicator_goes_on_where_the_other_broker_left_it() {
     topic.write(NodeScope::Made, 60_000);
     let node = world.node(REPLICATOR).unwrap();
     assert_eq!((node.cursors_ledger_id, node.mark_delete_entry_id), (-1, Some(4)));
-    assert!(world.is_gone(i64::try_from(theirs.id().0).unwrap()));
+    assert!(world.is_gone(theirs.cursors_ledger_id));
     drop(topic);
     assert_eq!(place(&world.open(), REPLICATOR), Some(15));
 }
