@@ -85,6 +85,11 @@ impl Tally {
         }
     }
 
+    /// So many connections ended before they said a good CONNECT.
+    pub fn handshakes_failed(&self, count: u64) {
+        self.0.borrow_mut().handshakes_failed += count;
+    }
+
     /// A lookup was answered after `nanos`, or refused.
     pub fn lookup(&self, nanos: u64, is_answered: bool) {
         let mut counts = self.0.borrow_mut();

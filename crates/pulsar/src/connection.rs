@@ -27,6 +27,7 @@ use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::credential::Credential;
 use crate::dispatched::Queue;
 use crate::groups::Groups;
+use crate::handlers::connect::Proved;
 use crate::limits::LimitHold;
 use crate::outgoing::Outgoing;
 use crate::producer::Producers;
@@ -72,6 +73,8 @@ pub(crate) struct Unsettled {
     pub(crate) certificate: Option<Arc<PeerCertificate>>,
     /// `None` until CONNECT.
     pub(crate) peer: Option<Peer>,
+    /// Who the client is, where that is known before CONNECT is handled.
+    pub(crate) proved: Option<Box<Proved>>,
 }
 
 /// A client connection.
@@ -96,6 +99,8 @@ pub(crate) struct Connection {
     pub(crate) is_proving: Cell<bool>,
     /// `None` until CONNECTED.
     pub(crate) peer: RefCell<Option<Peer>>,
+    /// What the entry found out, until CONNECT is handled.
+    pub(crate) proved: Cell<Option<Box<Proved>>>,
     pub(crate) out: RefCell<Outgoing>,
     /// The socket is full and a task waits for it.
     pub(crate) blocked: Cell<bool>,
@@ -158,6 +163,7 @@ impl Connection {
             is_settled: Cell::new(false),
             is_proving: Cell::new(unsettled.peer.is_some()),
             peer: RefCell::new(unsettled.peer),
+            proved: Cell::new(unsettled.proved),
             out: RefCell::default(),
             blocked: Cell::new(false),
             tenants: Rc::default(),
@@ -193,6 +199,7 @@ impl Connection {
             listener: self.listener,
             certificate: self.certificate,
             peer: self.peer.into_inner(),
+            proved: self.proved.into_inner(),
         };
         (unsettled, self.stream)
     }
@@ -227,12 +234,6 @@ impl Connection {
             .borrow()
             .as_ref()
             .map_or(0, |peer| peer.protocol_version)
-    }
-
-    /// The role that the client's certificate proves.
-    pub(crate) fn certificate_role(&self) -> Option<Arc<str>> {
-        let trusted = self.certificate.as_ref().filter(|shown| shown.is_trusted)?;
-        trusted.common_name.as_deref().map(Arc::from)
     }
 
     /// Who the client is. Before CONNECT only its address is known.

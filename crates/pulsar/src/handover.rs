@@ -22,7 +22,7 @@ use crate::reader::{self, Unhandled};
 use crate::shared::Server;
 
 impl Unsettled {
-    fn new(server: Arc<Server>, listener: Option<Arc<str>>, stream: &Stream) -> Self {
+    pub(crate) fn new(server: Arc<Server>, listener: Option<Arc<str>>, stream: &Stream) -> Self {
         Self {
             server,
             address: format!("/{}", stream.peer_address()).into(),
@@ -30,6 +30,7 @@ impl Unsettled {
             listener,
             certificate: stream.peer_certificate().cloned(),
             peer: None,
+            proved: None,
         }
     }
 
@@ -42,15 +43,16 @@ impl Unsettled {
         unhandled: Option<Box<Unhandled>>,
     ) -> Option<impl Future<Output = ()> + use<>> {
         let (reading, writing) = stream.split();
+        let is_new = self.peer.is_none();
         let mut made = None;
         let make = |id| {
             let connection = Connection::new(id, shard.clone(), self, writing, place);
             made = Some(connection.clone());
             connection as Rc<_>
         };
-        match &unhandled {
-            None => _ = shard.connections.register(make),
-            Some(_) => shard.connections.register_moved(make),
+        match is_new {
+            true => _ = shard.connections.register(make),
+            false => shard.connections.register_moved(make),
         }
         Some(reader::run(made?, reading, unhandled))
     }
@@ -79,6 +81,19 @@ pub(crate) async fn serve(
         }
         // A listener with an entrance tells it as often as is good for the log.
         Err(error) => tracing::debug!(peer = %address, %error, "cannot take a connection in"),
+    }
+}
+
+/// Serves a connection whose client the entry has let in, on the shard of its place, where its CONNECT is handled as the first.
+pub(crate) fn begin(
+    shard: &Rc<Shard>,
+    unsettled: Unsettled,
+    stream: Stream,
+    place: Place,
+    connect: Box<Unhandled>,
+) {
+    if let Some(serving) = unsettled.settle(shard, stream, place, Some(connect)) {
+        spawn_local(serving);
     }
 }
 

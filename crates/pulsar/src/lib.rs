@@ -15,6 +15,7 @@ mod consumer;
 mod credential;
 mod decision;
 mod dispatched;
+mod entry;
 mod groups;
 mod handlers;
 mod handover;

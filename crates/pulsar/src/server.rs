@@ -11,15 +11,10 @@ use pharos_broker::shard::Shard;
 use pharos_coordinators::Transactions;
 use pharos_identity::Authentication;
 use pharos_runtime::{LogThrottle, spawn_local};
-use pharos_transport::{
-    Admission, ConnectionsMax, Entrance, Incoming, Listener, NoRoom, PartialFrames, Place, Quota, QuotaLimits,
-};
-use pharos_wire::answer;
-use pharos_wire::encode::encode_command;
+use pharos_transport::{Admission, ConnectionsMax, Entrance, Listener, PartialFrames, Quota, QuotaLimits};
 use pharos_wire::frame::frame_bytes_max;
-use pharos_wire::proto::ServerError;
 
-use crate::handover;
+use crate::entry;
 use crate::limits::{ClientLimits, Limiter};
 use crate::listeners::ListenerOptions;
 use crate::shared::Server;
@@ -113,23 +108,9 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
     });
     let (interval, check) = (options.keep_alive_interval, options.credential_check_interval);
     broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval, check)));
-    for (listener, name) in listeners {
-        let listener = listener.counted(per_address.clone());
-        let accepting = Accepting {
-            server: server.clone(),
-            broker: broker.clone(),
-            listener: name,
-        };
-        broker.on_first_shard(move |shard| {
-            let token = shard.shutdown_token();
-            spawn_local(async move {
-                match listener.start() {
-                    Ok(acceptor) => accepting.server.admission.run(acceptor, &accepting, token).await,
-                    Err(error) => tracing::error!(%error, "cannot accept connections"),
-                }
-            });
-        });
-    }
+    let counted = |(listener, name): (Listener, _)| (listener.counted(per_address.clone()), name);
+    let listeners = listeners.into_iter().map(counted).collect();
+    entry::start(&server, broker, listeners, interval)?;
     Ok(server)
 }
 
@@ -145,36 +126,6 @@ fn advertised_host(options: &Options, address: SocketAddr) -> String {
         None if address.ip().is_unspecified() => "127.0.0.1".to_owned(),
         None if address.is_ipv6() => format!("[{}]", address.ip()),
         None => address.ip().to_string(),
-    }
-}
-
-/// Takes accepted connections to their shards.
-struct Accepting {
-    server: Arc<Server>,
-    broker: Broker,
-    /// The listener whose door this is.
-    listener: Option<Arc<str>>,
-}
-
-impl pharos_transport::Protocol for Accepting {
-    async fn admit(&self, incoming: Incoming, place: Place) {
-        let (server, shard) = (self.server.clone(), place.shard());
-        let listener = self.listener.clone();
-        let serve = move |shard: &Rc<Shard>| {
-            spawn_local(handover::serve(shard.clone(), server, listener, incoming, place));
-        };
-        self.broker.run_on(shard, serve).await;
-    }
-
-    /// In the words of Pulsar.
-    fn refusal(&self, why: NoRoom) -> bytes::Bytes {
-        let reason = match why {
-            NoRoom::Full(open) => format!("Reached the maximum number of connections: {open} are open"),
-            NoRoom::Address(error) => {
-                format!("Reached the maximum number of connections of this address: {error}")
-            }
-        };
-        encode_command(&answer::connection_error(ServerError::NotAllowedError, reason))
     }
 }
 

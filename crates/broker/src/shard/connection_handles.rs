@@ -77,6 +77,12 @@ impl ConnectionHandles {
         self.left += 1;
     }
 
+    /// So many connections came and went before they lived on any shard.
+    pub(super) fn pass_by(&mut self, count: u64) {
+        self.registered += count;
+        self.left += count;
+    }
+
     /// The connection with this number, if it is still here.
     pub(super) fn get(&self, number: u64) -> Option<&Rc<dyn ConnectionHandle>> {
         let place = self.places.get(index_of(number))?;

@@ -63,6 +63,11 @@ impl Connections {
         self.handles.borrow_mut().lose_moved();
     }
 
+    /// So many connections came and went before they lived on any shard.
+    pub fn pass_by(&self, count: u64) {
+        self.handles.borrow_mut().pass_by(count);
+    }
+
     /// All connections, for the periodic sweep of a front door.
     #[must_use]
     pub fn all(&self) -> Vec<Rc<dyn ConnectionHandle>> {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use pharos_auth::{Door, Principal};
 use pharos_identity::{Credentials, Failure, Identity};
 use pharos_runtime::spawn_local;
+use pharos_transport::PeerCertificate;
 use pharos_wire::answer::Refusal;
 use pharos_wire::proto::{AuthMethod, CommandAuthResponse, CommandConnect, FeatureFlags, ServerError};
 use pharos_wire::{Command, PROTOCOL_VERSION, answer};
@@ -22,10 +23,42 @@ use crate::connection::{Connection, Peer};
 use crate::credential::Credential;
 use crate::limits::LimitHold;
 use crate::limits::network_of_client;
+use crate::shared::Server;
+
+/// Who the client is, and what it showed.
+pub(crate) type Proved = (Principal, Credential);
+
+/// A client of which nothing is known yet but its connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Stranger<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) address: &'a Arc<str>,
+    pub(crate) certificate: Option<&'a PeerCertificate>,
+}
+
+impl<'a> Stranger<'a> {
+    fn of(connection: &'a Connection) -> Self {
+        Self {
+            server: &connection.server,
+            address: &connection.address,
+            certificate: connection.certificate.as_deref(),
+        }
+    }
+
+    fn principal(self) -> Principal {
+        Principal::anonymous(self.address.clone()).by(Door::Pulsar)
+    }
+
+    /// The role that its certificate proves.
+    fn certificate_role(self) -> Option<Arc<str>> {
+        let trusted = self.certificate.filter(|shown| shown.is_trusted)?;
+        trusted.common_name.as_deref().map(Arc::from)
+    }
+}
 
 /// Why a client was not let in.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+pub(crate) enum Refused {
     #[error(transparent)]
     Failed(#[from] Failure),
     #[error("what it hands on of its client: {0}")]
@@ -51,45 +84,54 @@ pub(super) fn handle_first(connection: &Rc<Connection>, command: Command) -> boo
         return false;
     }
     if !connection.server.authentication.is_on() {
-        let principal = Principal::anonymous(connection.address.clone()).by(Door::Pulsar);
+        let principal = Stranger::of(connection).principal();
         welcome(connection, &connect, (principal, None), Credential::lasting());
+        return true;
+    }
+    if let Some(proved) = connection.proved.take() {
+        let_in(connection, &connect, *proved);
         return true;
     }
     let connection = connection.clone();
     spawn_local(async move {
-        let proved = prove(&connection, &connect).await;
+        let proved = prove(Stranger::of(&connection), &connect).await;
         if connection.is_closed() {
             return;
         }
         match proved {
-            Ok((principal, credential)) => match connection.server.limiter.connection(&principal) {
-                Ok(counted) => welcome(&connection, &connect, (principal, counted), credential),
-                Err(refusal) => refuse(&connection, &Refused::Limited(refusal)),
-            },
+            Ok(proved) => let_in(&connection, &connect, proved),
             Err(refused) => refuse(&connection, &refused),
         }
     });
     true
 }
 
+/// Welcomes a client that proved who it is, if its role may have one more.
+fn let_in(connection: &Connection, connect: &CommandConnect, (principal, credential): Proved) {
+    match connection.server.limiter.connection(&principal) {
+        Ok(counted) => welcome(connection, connect, (principal, counted), credential),
+        Err(refusal) => refuse(connection, &Refused::Limited(refusal)),
+    }
+}
+
 /// Finds out who the client is, and for whom it asks.
-async fn prove(
-    connection: &Connection,
-    connect: &CommandConnect,
-) -> Result<(Principal, Credential), Refused> {
-    let server = &connection.server;
+///
+/// # Errors
+/// [`Refused`].
+pub(crate) async fn prove(stranger: Stranger<'_>, connect: &CommandConnect) -> Result<Proved, Refused> {
+    let server = stranger.server;
     let method = method_of(connect);
     let shown = Credentials {
         method: method.clone(),
         data: connect.auth_data.clone().unwrap_or_default().into(),
-        certificate_role: connection.certificate_role(),
-        from: network_of_client(&connection.address),
+        certificate_role: stranger.certificate_role(),
+        from: network_of_client(stranger.address),
     };
     let revision = server.authentication.revoked_revision();
     let identity = server.authentication.authenticate(shown).await?;
-    let (original, proved_original) = original_of(connection, connect).await?;
-    let principal = Principal::anonymous(connection.address.clone())
-        .by(Door::Pulsar)
+    let (original, proved_original) = original_of(stranger, connect).await?;
+    let principal = stranger
+        .principal()
         .with_role(identity.role.clone())
         .on_behalf_of(original);
     if !server.access.may_connect(&principal) {
@@ -121,10 +163,10 @@ fn method_of(connect: &CommandConnect) -> String {
 
 /// For whom a proxy asks: as it says, or as its client's own credentials say where those are checked, and then what they prove.
 async fn original_of(
-    connection: &Connection,
+    stranger: Stranger<'_>,
     connect: &CommandConnect,
 ) -> Result<(Option<Arc<str>>, Option<Identity>), Refused> {
-    let authentication = &connection.server.authentication;
+    let authentication = &stranger.server.authentication;
     let said = connect.original_principal.as_deref().map(Arc::from);
     let Some(data) = connect
         .original_auth_data
@@ -138,7 +180,7 @@ async fn original_of(
         data: data.clone().into_bytes(),
         certificate_role: None,
         // Guesses of the proxy's clients are the proxy's.
-        from: network_of_client(&connection.address),
+        from: network_of_client(stranger.address),
     };
     let identity: Identity = authentication
         .authenticate(shown)
@@ -180,18 +222,23 @@ fn welcome(
     ));
 }
 
-/// Says that it failed, and no more: the reason is for the logs.
 fn refuse(connection: &Connection, refused: &Refused) {
-    let access = &connection.server.access;
     let who = connection
         .peer
         .borrow()
         .as_ref()
         .map(|peer| peer.principal.clone());
-    let stranger = || Principal::anonymous(connection.address.clone()).by(Door::Pulsar);
-    access.note_authentication(&who.unwrap_or_else(stranger), Some(&refused.to_string()));
-    if let Some(untold) = connection.server.peer_log.enter() {
-        tracing::info!(peer = %connection.address, reason = %refused, untold, "a client was not let in");
+    connection.send(&refusal(Stranger::of(connection), who, refused));
+    connection.close_after_writing();
+}
+
+/// What a client hears that is not let in: that it failed, and no more. The reason is for the logs. `who`: as whom it was let in before.
+pub(crate) fn refusal(stranger: Stranger<'_>, who: Option<Principal>, refused: &Refused) -> Command {
+    let access = &stranger.server.access;
+    let who = who.unwrap_or_else(|| stranger.principal());
+    access.note_authentication(&who, Some(&refused.to_string()));
+    if let Some(untold) = stranger.server.peer_log.enter() {
+        tracing::info!(peer = %stranger.address, reason = %refused, untold, "a client was not let in");
     }
     let (code, text) = match refused {
         Refused::Failed(_) | Refused::Original(_) => {
@@ -200,8 +247,7 @@ fn refuse(connection: &Connection, refused: &Refused) {
         Refused::Roles(_) => (ServerError::AuthorizationError, "Invalid roles."),
         Refused::Limited(refusal) => (refusal.code, refusal.message.as_str()),
     };
-    connection.send(&answer::connection_error(code, text));
-    connection.close_after_writing();
+    answer::connection_error(code, text)
 }
 
 /// Handles the answer to a challenge. One that was not asked for is nothing.
@@ -217,7 +263,7 @@ pub(super) fn handle_auth_response(connection: &Rc<Connection>, response: Comman
     let shown = Credentials {
         method: shown.auth_method_name.unwrap_or_default(),
         data: shown.auth_data.unwrap_or_default().into(),
-        certificate_role: connection.certificate_role(),
+        certificate_role: Stranger::of(connection).certificate_role(),
         from: network_of_client(&connection.address),
     };
     let connection = connection.clone();

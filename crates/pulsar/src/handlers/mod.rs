@@ -1,7 +1,7 @@
 //! One file per family of commands; this one only routes.
 
 mod ack;
-mod connect;
+pub(crate) mod connect;
 mod consume;
 mod list;
 mod lookup;
