@@ -473,7 +473,12 @@ async fn a_refused_message_waits_and_none_overtakes_it() {
 #[tokio::test]
 async fn the_name_of_a_replicator_that_does_not_answer_is_taken_over() {
     let east = Cluster::start("east", &[]);
-    let patient = ["--keep-alive-interval", "1h", "--connection-liveness-check-timeout", "500ms"];
+    let patient = [
+        "--keep-alive-interval",
+        "1h",
+        "--connection-liveness-check-timeout",
+        "500ms",
+    ];
     let west = Cluster::start("west", &patient);
     let mut paused = west.node().rogue().await;
     let name = Some("pulsar.repl.east-->west");
