@@ -19,7 +19,7 @@ use pharos_client::{
 use pharos_cluster::{Balancer, BrokerAddresses, BundleOwnership, SessionOptions};
 use pharos_identity::Authentication;
 use pharos_ledger::memory::MemoryEngine;
-use pharos_metadata::Memory;
+use pharos_metadata::{Memory, MetadataLayout};
 use pharos_pulsar::ListenerOptions;
 use pharos_runtime::Shutdown;
 use pharos_transport::{ConnectionsMax, Entrance, EntranceOptions, Listener, Tls};
@@ -41,6 +41,8 @@ pub(crate) const TOPIC: &str = "persistent://public/default/orders";
 pub(crate) struct Stores {
     pub(crate) metadata: Arc<Memory>,
     pub(crate) ledgers: MemoryEngine,
+    /// How what topics and cursors are is written there.
+    pub(crate) layout: MetadataLayout,
     /// Of all doors for HTTPS.
     pub(crate) tls: Option<Arc<Tls>>,
     /// How they ask each other over it.
@@ -87,10 +89,11 @@ impl Broker {
         ownership.restrict(Box::new(move |namespace, brokers| {
             policies.clusters().isolation().candidates(namespace, brokers)
         }));
-        let options = pharos_broker::Options {
+        let mut options = pharos_broker::Options {
             shards: 2,
             ..pharos_broker::Options::default()
         };
+        options.managed_ledger.layout = stores.layout;
         let ledgers = Arc::new(stores.ledgers.clone());
         let (broker, threads) = pharos_broker::start_among(
             options,

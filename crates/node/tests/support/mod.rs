@@ -338,6 +338,11 @@ impl Node {
         assert!(self.child.try_wait().unwrap().is_none(), "the broker has ended");
     }
 
+    /// From now on it does nothing, and what is sent to it waits.
+    pub(crate) fn pause(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+    }
+
     /// As a power cut, for the process.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
