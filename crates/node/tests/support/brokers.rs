@@ -20,9 +20,10 @@ use pharos_cluster::{Balancer, BrokerAddresses, BundleOwnership, SessionOptions}
 use pharos_identity::Authentication;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::{Memory, MetadataLayout};
-use pharos_pulsar::ListenerOptions;
+use pharos_pulsar::{InnerDoor, ListenerOptions};
 use pharos_runtime::Shutdown;
 use pharos_transport::{ConnectionsMax, Entrance, EntranceOptions, Listener, Tls};
+use pharos_websocket::{DoorOptions, WebSocketDoor};
 use pharos_wire::message::PulsarEntries;
 use tokio::task::JoinSet;
 
@@ -134,7 +135,30 @@ impl Broker {
         let https = encrypted.as_ref().map(Listener::local_address);
         let open = || (Access::everyone(), Authentication::off());
         let (access, authentication) = stores.rules.clone().unwrap_or_else(open);
+        let stop = Shutdown::default();
+        let mut tasks = JoinSet::new();
+        let inner = InnerDoor::new(server.clone(), broker.clone());
+        let (web_socket, sessions) = WebSocketDoor::new(
+            DoorOptions {
+                service_url: service_url.clone(),
+                service_url_tls: None,
+                tls: None,
+                enter: Arc::new(move |from, certificate| {
+                    let inner = inner.clone();
+                    Box::pin(async move { inner.open(from, certificate).await })
+                }),
+                sessions_max: 100,
+                frame_bytes_max: 1 << 20,
+                payload_bytes_max: 5 << 20,
+                idle_max: PATIENCE,
+                ping_interval: None,
+            },
+            stop.token(),
+        );
+        tasks.spawn(sessions.run());
         let about = AdminOptions {
+            web_socket: Some(web_socket),
+            web_socket_origins: Vec::new(),
             transactions: None,
             access,
             authentication,
@@ -165,8 +189,6 @@ impl Broker {
         });
         let admin = Resources::of(&broker);
         let router = pharos_admin::router(Admin::new(admin.clone(), about));
-        let stop = Shutdown::default();
-        let mut tasks = JoinSet::new();
         tasks.spawn(ownership.clone().run());
         let listeners = [listener].into_iter().chain(encrypted);
         tasks.spawn(pharos_admin::serve(

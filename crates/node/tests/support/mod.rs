@@ -30,6 +30,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) mod certificates;
 pub(crate) mod clusters;
 pub(crate) mod transactions;
+pub(crate) mod web_socket;
 
 /// How long anything may take before the test gives up. Long, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pharos_auth::{Door, Principal};
+use pharos_auth::Principal;
 use pharos_identity::{Credentials, Failure, Identity};
 use pharos_runtime::spawn_local;
 use pharos_wire::answer::Refusal;
@@ -51,7 +51,7 @@ pub(super) fn handle_first(connection: &Rc<Connection>, command: Command) -> boo
         return false;
     }
     if !connection.server.authentication.is_on() {
-        let principal = Principal::anonymous(connection.address.clone()).by(Door::Pulsar);
+        let principal = Principal::anonymous(connection.address.clone()).by(connection.door);
         welcome(connection, &connect, (principal, None), Credential::lasting());
         return true;
     }
@@ -89,7 +89,7 @@ async fn prove(
     let identity = server.authentication.authenticate(shown).await?;
     let (original, proved_original) = original_of(connection, connect).await?;
     let principal = Principal::anonymous(connection.address.clone())
-        .by(Door::Pulsar)
+        .by(connection.door)
         .with_role(identity.role.clone())
         .on_behalf_of(original);
     if !server.access.may_connect(&principal) {
@@ -188,7 +188,7 @@ fn refuse(connection: &Connection, refused: &Refused) {
         .borrow()
         .as_ref()
         .map(|peer| peer.principal.clone());
-    let stranger = || Principal::anonymous(connection.address.clone()).by(Door::Pulsar);
+    let stranger = || Principal::anonymous(connection.address.clone()).by(connection.door);
     access.note_authentication(&who.unwrap_or_else(stranger), Some(&refused.to_string()));
     if let Some(untold) = connection.server.peer_log.enter() {
         tracing::info!(peer = %connection.address, reason = %refused, untold, "a client was not let in");
