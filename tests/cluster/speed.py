@@ -31,6 +31,8 @@ RATE = 5000
 ROUNDS = 2
 # Which system comes first in a case: as often either, with any size and number of topics.
 FIRST = [0, 1, 1, 0, 1, 0, 0, 1]
+# What measure_alone() is called in the results.
+ALONE = "no broker"
 # After bookies have taken all that they can, seconds until latencies are measured.
 REST = 15
 
@@ -157,6 +159,19 @@ def measure(pharos, system, case, form, run):
     }
 
 
+def measure_alone(program, cluster, case, form):
+    """The same rate without a broker: our client of bookies by itself. What the load program would put into one entry is one here."""
+    entries, size = (1, 5) if case["topics"] == 1 else (5, 1)
+    size *= {"1KB": 1000, "300": 300}[case["size"]]
+    milliseconds = [str({"500ms": 500, "2s": 2000, "7s": 7000}[form[part]]) for part in ("warmup", "duration")]
+    command = [program, f"{cluster.zk}/", str(case["topics"]), str(size), str(entries), str(case["ack"]), *milliseconds]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode != 0:
+        return {"error": (done.stderr.strip().splitlines() or ["no word"])[-1]}
+    said = json.loads(done.stdout)
+    return {"p50": said["p50_ms"], "p99": said["p99_ms"], "cpu": said["cpu_s"]}
+
+
 def cases(wanted):
     number = 0
     for synced in (True, False):
@@ -231,6 +246,9 @@ def run_all(options, folder, say):
             for turn, run in enumerate([*(f"paced{number}" for number in range(ROUNDS)), "full"]):
                 for case, of_case in found:
                     first = FIRST[case["number"] % len(FIRST)] ^ turn & 1
+                    if options.alone and run != "full":
+                        of_case[ALONE, run] = measure_alone(options.alone, cluster, case, form)
+                        say(f"{case['name']}: {ALONE} {run}: {of_case[ALONE, run]}")
                     for system in (systems[first], systems[1 - first]):
                         of_case[system.name, run] = measure(options.pharos, system, case, form, run)
                         say(f"{case['name']}: {system.name} {run}: {of_case[system.name, run]}")
@@ -283,13 +301,24 @@ def page(results, form, options, run):
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
 
-    def rows(runs, keys):
+    def rows(runs, keys, names=("Pharos", "Pulsar")):
         for case, found in results:
-            of = [[found.get((name, run), NOT_RUN) for run in runs] for name in ("Pharos", "Pulsar")]
+            of = [[found.get((name, run), NOT_RUN) for run in runs] for name in names]
             yield f"| {case['name']} | {' | '.join(cell(one, key, digits) for key, digits in keys for one in of)} |"
 
     keys = [("p50", 2), ("p99", 2), ("cpu", 1), ("rss", 0)]
-    lines += rows([f"paced{number}" for number in range(ROUNDS)], keys)
+    paced = [f"paced{number}" for number in range(ROUNDS)]
+    lines += rows(paced, keys)
+    if options.alone:
+        lines += ["", "## The same without a broker", "",
+            "The client of bookies that Pharos has, by itself (`crates/bookkeeper/examples/paced.rs`): as many bytes a second in as many ledgers,",
+            "in bursts each millisecond, before the brokers in each round. No broker on these bookies can answer sooner than they do.", "",
+            "| case | p50 ms | p99 ms | half of Pulsar's p99 | CPU s of 7 | a quarter of Pulsar's CPU s of 9 |", "|---|---:|---:|---:|---:|---:|",
+        ]
+        for case, found in results:
+            alone, pulsar = [[found.get((name, run), NOT_RUN) for run in paced] for name in (ALONE, "Pulsar")]
+            wanted = [cell([{key: one[key] * part} if key in one else one for one in pulsar], key, 2) for key, part in (("p99", 0.5), ("cpu", 0.25))]
+            lines.append(f"| {case['name']} | {cell(alone, 'p50', 2)} | {cell(alone, 'p99', 2)} | {wanted[0]} | {cell(alone, 'cpu', 2)} | {wanted[1]} |")
     lines += ["", "## As fast as it goes", "",
         "| case | messages/s, Pharos | Pulsar | p50 ms, Pharos | Pulsar | p99 ms, Pharos | Pulsar | brokers' CPU s, Pharos | Pulsar | memory MB, Pharos | Pulsar |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
@@ -315,6 +344,7 @@ def main():
     parser.add_argument("--page", default="docs/results/cluster-speed.md")
     parser.add_argument("--dir")
     parser.add_argument("--cases", default="")
+    parser.add_argument("--alone")
     options = parser.parse_args()
     folder = tempfile.mkdtemp(dir=options.dir, prefix="cluster-speed-")
     say = lambda line: print(line, file=sys.stderr, flush=True)

@@ -120,6 +120,58 @@ def schemas(pharos, other):
     ok("schemas")
 
 
+class Named:
+    """A producer of a name that the other cluster has one of too. It lives through what happens to its broker."""
+
+    def __init__(self, peer, topic):
+        self.peer, self.client = peer, connect(peer)
+        self.producer = self.client.create_producer(TOPICS + topic, producer_name="same", send_timeout_millis=0, batching_enabled=False)
+        # The place of each message, as its receipt says it.
+        self.places = []
+
+    def publish(self, count):
+        end = len(self.places) + count
+        for number in range(len(self.places), end):
+            self.producer.send_async(self.text(number), lambda result, at: self.places.append((result, at.ledger_id(), at.entry_id())))
+        until("receipts", lambda: len(self.places) == end)
+        assert all(place[0] == pulsar.Result.Ok for place in self.places), self.places[-3:]
+
+    def text(self, number):
+        return f"{self.peer.cluster}-{number}".encode()
+
+    def stored(self):
+        """What it sent, without what a broker answered as a duplicate."""
+        return [self.text(number) for number, place in enumerate(self.places) if place[1:] != (-1, -1)]
+
+
+def names(pharos, other):
+    """A producer goes on after its broker was killed, while the other cluster's producer of that name has higher numbers in the log."""
+    swallowed = {}
+    for home, away in ((pharos, other), (other, pharos)):
+        topic = f"names-{home.cluster}"
+        own, theirs = Named(home, topic), Named(away, topic)
+        own.publish(100)
+        theirs.publish(300)
+        away.has_sent_all(topic, home)
+        home.kill()
+        home.start()
+        own.publish(100)
+        for source, target in ((home, away), (away, home)):
+            source.has_sent_all(topic, target)
+        swallowed[home] = len(own.places) - len(own.stored())
+        for peer in (pharos, other):
+            found = list(dict.fromkeys(message.data() for message in all_of(peer, topic)))
+            for sender in (own, theirs):
+                of_it = [text for text in found if text.startswith(sender.peer.cluster.encode() + b"-")]
+                assert of_it == sender.stored(), f"{topic}, {peer.cluster} of {sender.peer.cluster}: {len(of_it)} of {len(sender.stored())}"
+        assert len(theirs.stored()) == 300
+        own.client.close()
+        theirs.client.close()
+    assert swallowed[pharos] == 0, swallowed
+    # Its log tells the places of what was replicated, and Pulsar goes by names and numbers when it reads it again.
+    ok("producers of one name", f"nothing is lost on its way; after a crash Pulsar takes {swallowed[other]} of 100 of its own producer for duplicates, Pharos none")
+
+
 class Sender(threading.Thread):
     """Publishes under one name until it is told to end, through whatever happens to its broker."""
 
@@ -130,8 +182,7 @@ class Sender(threading.Thread):
 
     def run(self):
         client = connect(self.peer)
-        # A name of its own: when Pulsar reads its log again after a crash, it takes the numbers of messages that came from another
-        # cluster for those of its own producer of that name, and what that one sends again for duplicates.
+        # A name of its own: see names().
         producer = client.create_producer(
             TOPICS + self.topic, producer_name=f"of-{self.peer.cluster}", block_if_queue_full=True, send_timeout_millis=0, max_pending_messages=200,
             batching_enabled=False,
@@ -194,6 +245,7 @@ def main():
         both_ways(pharos, other)
         partitions(pharos, other)
         schemas(pharos, other)
+        names(pharos, other)
         kills(pharos, other)
     except BaseException:
         for peer in started:

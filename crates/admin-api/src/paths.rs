@@ -55,6 +55,12 @@ pub fn decode_part(raw: &str) -> Option<String> {
     }
 }
 
+/// Decodes a name or a value of a query, once: `+` is a space. `None` when the bytes are not UTF-8.
+#[must_use]
+pub fn decode_query(raw: &str) -> Option<String> {
+    percent_decode(&raw.replace('+', " "))
+}
+
 fn has_escape(text: &str) -> bool {
     text.as_bytes()
         .windows(3)

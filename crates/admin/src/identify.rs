@@ -38,7 +38,9 @@ pub(crate) async fn identify(request: &mut Request) {
         .and_then(|shown| shown.common_name.as_deref())
         .map(Arc::from);
     let from = found.get::<CameFrom>().map(|peer| network_of(peer.0));
-    let shown = shown(request.headers()).with_certificate(certificate).from(from);
+    let shown = shown_in(request.headers())
+        .with_certificate(certificate)
+        .from(from);
     let (authentication, stranger) = (authentication.clone(), stranger.clone());
     match authentication.authenticate(of_certificate(shown)).await {
         Ok(identity) => {
@@ -60,7 +62,7 @@ pub(crate) async fn identify(request: &mut Request) {
 }
 
 /// What the headers show. A header that cannot be read shows something that no provider takes.
-fn shown(headers: &HeaderMap) -> Credentials {
+pub(crate) fn shown_in(headers: &HeaderMap) -> Credentials {
     let Some(value) = headers.get(header::AUTHORIZATION) else {
         return Credentials::default();
     };

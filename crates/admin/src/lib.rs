@@ -45,6 +45,7 @@ mod topic_policies;
 mod topic_stats;
 mod topics;
 mod transactions;
+mod web_socket;
 
 pub use owner_link::BrokerClient;
 pub use request_rate::RequestRates;

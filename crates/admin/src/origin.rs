@@ -21,6 +21,10 @@ pub(crate) struct CameFrom(pub(crate) IpAddr);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AllowedHosts(pub(crate) std::sync::Arc<[String]>);
 
+/// Origins of pages that may open WebSockets. They may do nothing else here.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AllowedOrigins(pub(crate) std::sync::Arc<[String]>);
+
 /// The way of every request: refuses those of foreign pages before anything is looked at.
 pub(crate) async fn guard(request: Request, next: Next) -> Response {
     let found = request.extensions();
@@ -28,13 +32,22 @@ pub(crate) async fn guard(request: Request, next: Next) -> Response {
         .get::<CameFrom>()
         .is_some_and(|peer| peer.0.to_canonical().is_loopback());
     let allowed = found.get::<AllowedHosts>().cloned().unwrap_or_default();
-    match check(request.headers(), is_local, &allowed.0) {
+    let origins = match request.uri().path().starts_with("/ws/") {
+        true => found.get::<AllowedOrigins>().cloned().unwrap_or_default(),
+        false => AllowedOrigins::default(),
+    };
+    match check(request.headers(), is_local, &allowed.0, &origins.0) {
         Ok(()) => next.run(request).await,
         Err(reason) => ApiError::new(StatusCode::FORBIDDEN, reason).into_response(),
     }
 }
 
-fn check(headers: &HeaderMap, is_local: bool, allowed: &[String]) -> Result<(), &'static str> {
+fn check(
+    headers: &HeaderMap,
+    is_local: bool,
+    allowed: &[String],
+    origins: &[String],
+) -> Result<(), &'static str> {
     let text = |name| match headers.get(name) {
         None => Ok(None),
         Some(value) => value.to_str().map(Some).map_err(|_| "a header is no text"),
@@ -49,6 +62,9 @@ fn check(headers: &HeaderMap, is_local: bool, allowed: &[String]) -> Result<(), 
     let Some(origin) = text(header::ORIGIN)? else {
         return Ok(());
     };
+    if origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
+        return Ok(());
+    }
     let asked = origin.split_once("://").map(|(_, authority)| authority);
     match (asked, host) {
         (Some(asked), Some(host)) if asked.eq_ignore_ascii_case(host) => Ok(()),
@@ -83,7 +99,22 @@ mod tests {
                 headers.insert(name, value.parse().unwrap());
             }
         }
-        check(&headers, is_local, &["pharos.test".to_owned()]).is_ok()
+        check(&headers, is_local, &["pharos.test".to_owned()], &[]).is_ok()
+    }
+
+    #[test]
+    fn a_page_whose_origin_settings_name_is_answered() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, "broker.test:8080".parse().unwrap());
+        headers.insert(header::ORIGIN, "https://app.test".parse().unwrap());
+        let origins = ["https://app.test".to_owned()];
+        assert!(check(&headers, false, &[], &origins).is_ok());
+        assert!(
+            check(&headers, true, &[], &origins).is_err(),
+            "the host is another matter"
+        );
+        headers.insert(header::ORIGIN, "https://app.test:8443".parse().unwrap());
+        assert!(check(&headers, false, &[], &origins).is_err());
     }
 
     #[test]

@@ -92,6 +92,18 @@ pub(crate) async fn admit(request: &mut Request) -> Result<(), ApiError> {
     }
 }
 
+/// Whether an address asks too fast, where who asks is found out elsewhere.
+///
+/// # Errors
+/// 429.
+pub(crate) fn admit_stranger(request: &Request) -> Result<(), ApiError> {
+    let found = request.extensions();
+    match (found.get::<RequestRate>(), found.get::<Principal>()) {
+        (Some(rate), Some(stranger)) => rate.take(stranger, found.get().copied()),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

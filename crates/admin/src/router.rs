@@ -13,13 +13,13 @@ use pharos_types::NamespaceName;
 use crate::body::BODY_BYTES_MAX;
 use crate::endpoint::{Endpoint, may};
 use crate::error::ApiError;
-use crate::origin::{AllowedHosts, guard};
+use crate::origin::{AllowedHosts, AllowedOrigins, guard};
 use crate::request_rate::{RequestRate, admit};
 use crate::state::Admin;
 use crate::{
     bookies, brokers, bundles, clusters, compaction, isolation, lookup, messages, metrics,
     namespace_policies, namespaces, offload, schemas, subscriptions, tenants, topic_policies, topic_stats,
-    topics, transactions,
+    topics, transactions, web_socket,
 };
 
 /// Everything the door answers.
@@ -28,10 +28,13 @@ pub fn router(admin: Admin) -> Router {
     let authentication = admin.options.authentication.clone();
     let broker_client = admin.options.broker_client.clone();
     let request_rate = RequestRate::new(admin.options.request_rates);
+    let web_socket = admin.options.web_socket.clone();
     let allowed_hosts = AllowedHosts(admin.options.allowed_hosts.clone().into());
-    endpoints()
+    let allowed_origins = AllowedOrigins(admin.options.web_socket_origins.clone().into());
+    let router = endpoints()
         .into_iter()
-        .fold(Router::new(), |router, endpoint| endpoint.mount(router))
+        .fold(Router::new(), |router, endpoint| endpoint.mount(router));
+    web_socket::mount(router, web_socket)
         .route("/admin/v3/{kind}/{*rest}", any(no_functions))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
@@ -42,6 +45,7 @@ pub fn router(admin: Admin) -> Router {
         .layer(Extension(request_rate))
         .layer(Extension(broker_client))
         .layer(Extension(allowed_hosts))
+        .layer(Extension(allowed_origins))
         .with_state(admin)
 }
 

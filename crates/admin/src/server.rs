@@ -2,9 +2,10 @@
 //!
 //! Owned by one task; connections are its children. Always true: about [`CONNECTIONS_MAX`] connections are open at most, none
 //! waits longer than [`HEADER_TIMEOUT`] for a request, and a newcomer gets in whatever silent or slow clients hold
-//! ([`Connections`]).
+//! ([`Connections`]). One that becomes a WebSocket is no longer among them.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -23,6 +24,10 @@ use pharos_transport::{Acceptor, Incoming};
 use crate::connections::{Connections, Place};
 use crate::origin::CameFrom;
 use crate::redirect::Encrypted;
+
+/// A request's extension: where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerAt(pub(crate) SocketAddr);
 
 /// Connections that are open and not about to close, where files allow it.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -108,6 +113,7 @@ async fn connection(incoming: Incoming, place: Place, router: Router, mut stop: 
     let requests = place.requests();
     let who = Principal::anonymous(format!("/{peer}")).by(Door::Http);
     let came_from = CameFrom(peer.ip());
+    let peer_address = PeerAt(peer);
     let service = service_fn(|mut request: hyper::Request<_>| {
         let busy = requests.begin();
         request.extensions_mut().insert(who.clone());
@@ -118,6 +124,7 @@ async fn connection(incoming: Incoming, place: Place, router: Router, mut stop: 
             request.extensions_mut().insert(certificate.clone());
         }
         request.extensions_mut().insert(came_from);
+        request.extensions_mut().insert(peer_address);
         let answered = router.call(request);
         async move {
             let answer = answered.await;
@@ -129,7 +136,8 @@ async fn connection(incoming: Incoming, place: Place, router: Router, mut stop: 
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut served = pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,

@@ -57,6 +57,10 @@ pub struct AdminOptions {
     pub force_delete_tenant: bool,
     /// Who coordinates transactions, where there are any.
     pub transactions: Option<Arc<Transactions>>,
+    /// Where WebSockets are opened, if they are.
+    pub web_socket: Option<pharos_websocket::WebSocketDoor>,
+    /// Origins of web pages that may open them, besides this server's own.
+    pub web_socket_origins: Vec<String>,
     /// How a bundle is cut when the caller does not say.
     pub bundle_division: BundleDivision,
 }

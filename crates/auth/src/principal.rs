@@ -13,6 +13,8 @@ pub enum Door {
     Pulsar,
     /// The HTTP server.
     Http,
+    /// A WebSocket, which the HTTP server takes in.
+    WebSocket,
 }
 
 impl Door {
@@ -23,6 +25,7 @@ impl Door {
             Self::Inside => "inside",
             Self::Pulsar => "pulsar",
             Self::Http => "http",
+            Self::WebSocket => "websocket",
         }
     }
 }

@@ -59,7 +59,14 @@ impl Connection {
                 command.auth_method_name = Some(source.method().to_owned());
                 command.auth_data = Some(credentials::current(source).await?);
             }
-            let mut raw = RawConnection::connect_with(address, &options.tls).await?;
+            let inside = match &options.inside {
+                Some(inside) => inside.open(address).await?,
+                None => None,
+            };
+            let mut raw = match inside {
+                Some(stream) => RawConnection::inside(stream),
+                None => RawConnection::connect_with(address, &options.tls).await?,
+            };
             let connected = raw.handshake(command).await?;
             Ok((raw, connected))
         };

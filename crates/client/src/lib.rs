@@ -15,7 +15,8 @@
 //!
 //! Dropping closes: a producer or consumer tells the broker, the last handle of a connection ends both tasks.
 //! A broker that asks for new credentials gets those that a
-//! [`CredentialSource`] has then. Works on any tokio runtime, single-threaded ones too. Messages are neither compressed nor decompressed.
+//! [`CredentialSource`] has then. Works on any tokio runtime, single-threaded ones too. Messages are not compressed, and decompressed where a
+//! consumer's options say so.
 //!
 //! ```no_run
 //! use pharos_client::{Connection, ConsumerOptions, ConnectOptions, OutgoingMessage, ProducerOptions};
@@ -36,6 +37,7 @@
 mod credentials;
 mod error;
 mod event;
+mod inside;
 mod options;
 pub mod plugin;
 
@@ -65,6 +67,7 @@ pub use consumer::{Consumer, ConsumerOptions};
 pub use credentials::CredentialSource;
 pub use error::ClientError;
 pub use event::{AssignedBroker, ConsumerEvent};
+pub use inside::{Inside, InsideStream};
 pub use message::{Message, OutgoingMessage, earliest, latest};
 pub use options::ConnectOptions;
 pub use pharos_wire::proto::MessageIdData as MessageId;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use pharos_wire::compression;
 use pharos_wire::message::{BatchIter, BrokerEntryFacts, decode_metadata, split_ref};
 use pharos_wire::proto::{
     CommandMessage, CompressionType, KeyValue, MessageIdData, MessageMetadata, SingleMessageMetadata,
@@ -170,15 +171,19 @@ impl Message {
 
 /// Takes an entry apart into the messages that a consumer shall see, in their order.
 ///
-/// A batch whose payload is compressed or encrypted stays one message.
-pub(crate) fn unpack(command: CommandMessage, entry: &Bytes) -> Result<Vec<Message>, ClientError> {
+/// A batch whose payload is encrypted, or compressed and not to be decompressed, stays one message.
+pub(crate) fn unpack(
+    command: CommandMessage,
+    entry: &Bytes,
+    decompress_bytes_max: Option<usize>,
+) -> Result<Vec<Message>, ClientError> {
     let malformed = |error: &dyn std::fmt::Display| ClientError::Malformed(error.to_string());
     let parts = split_ref(entry).map_err(|error| malformed(&error))?;
     if !parts.verify_checksum() {
         return Err(ClientError::Malformed("checksum mismatch".into()));
     }
     let metadata = decode_metadata(parts.metadata).map_err(|error| malformed(&error))?;
-    let whole = Message {
+    let mut whole = Message {
         id: command.message_id,
         redelivery_count: command.redelivery_count.unwrap_or_default(),
         single: None,
@@ -188,8 +193,19 @@ pub(crate) fn unpack(command: CommandMessage, entry: &Bytes) -> Result<Vec<Messa
         consumer_epoch: command.consumer_epoch,
         metadata,
     };
-    let is_plain =
-        whole.metadata.compression() == CompressionType::None && whole.metadata.encryption_keys.is_empty();
+    let is_encrypted = !whole.metadata.encryption_keys.is_empty();
+    let mut is_plain = whole.metadata.compression() == CompressionType::None && !is_encrypted;
+    if let Some(bytes_max) = decompress_bytes_max
+        && !is_plain
+        && !is_encrypted
+    {
+        let claimed = whole.metadata.uncompressed_size.unwrap_or_default();
+        let claimed = usize::try_from(claimed).unwrap_or(usize::MAX);
+        let kind = whole.metadata.compression();
+        let payload = compression::decompress(&whole.payload, kind, claimed, bytes_max);
+        whole.payload = payload.map_err(|error| malformed(&error))?.into();
+        is_plain = true;
+    }
     let Some(count) = whole.metadata.num_messages_in_batch.filter(|_| is_plain) else {
         return Ok(vec![whole]);
     };

@@ -8,7 +8,7 @@ use pharos_wire::proto::CommandConnect;
 use pharos_wire::request;
 
 use crate::credentials::Fixed;
-use crate::{CredentialSource, TlsOptions};
+use crate::{CredentialSource, Inside, TlsOptions};
 
 /// Settings of one connection.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct ConnectOptions {
     pub credentials: Option<Arc<dyn CredentialSource>>,
     /// Whom to trust over TLS, and what to show.
     pub tls: TlsOptions,
+    /// The way to a broker in this process; `None`, the default: all are reached over the network.
+    pub inside: Option<Arc<dyn Inside>>,
     /// How long connecting and any request may take. Default 30 s.
     pub operation_timeout: Duration,
     /// After how long a silence the broker is asked for a sign of life; after as long again the connection ends. `None`,
@@ -34,6 +36,7 @@ impl Default for ConnectOptions {
             command: request::connect(concat!("Pharos-client-v", env!("CARGO_PKG_VERSION"))),
             credentials: None,
             tls: TlsOptions::default(),
+            inside: None,
             operation_timeout: Duration::from_secs(30),
             keep_alive: None,
             write_queue: 1000,

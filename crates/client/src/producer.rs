@@ -289,6 +289,12 @@ impl Producer {
         self.producer_id
     }
 
+    /// Why no more can be sent: the broker closed it, or the connection ended. `None` while it lives.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<ClientError> {
+        self.receipts.lock().ended.clone()
+    }
+
     /// Sends a message and waits for its receipt.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use pharos_wire::frame::{self, Frame};
 use pharos_wire::proto::{CommandConnect, CommandConnected};
 use pharos_wire::{encode, request};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::stream::{self, Incoming, Outgoing};
 use crate::{ClientError, TlsOptions};
@@ -61,6 +61,10 @@ impl RawConnection {
     #[must_use]
     pub fn from_stream(stream: TcpStream) -> Self {
         Self::from_halves(stream::halves(stream))
+    }
+
+    pub(crate) fn inside(stream: UnixStream) -> Self {
+        Self::from_halves(stream::halves_inside(stream))
     }
 
     fn from_halves((incoming, outgoing): (Incoming, Outgoing)) -> Self {

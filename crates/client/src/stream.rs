@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use crate::{ClientError, TlsOptions};
@@ -73,6 +73,12 @@ pub(crate) async fn connect(address: &str, tls: &TlsOptions) -> Result<(Incoming
 
 /// The two directions of a TCP stream.
 pub(crate) fn halves(stream: TcpStream) -> (Incoming, Outgoing) {
+    let (incoming, outgoing) = stream.into_split();
+    (Box::new(incoming), Box::new(outgoing))
+}
+
+/// The two directions of a stream to a broker in this process.
+pub(crate) fn halves_inside(stream: UnixStream) -> (Incoming, Outgoing) {
     let (incoming, outgoing) = stream.into_split();
     (Box::new(incoming), Box::new(outgoing))
 }

@@ -21,7 +21,7 @@ use pharos_identity::Authentication;
 use pharos_ledger::LedgerEngine as _;
 use pharos_managed_ledger::CacheBudget;
 use pharos_metadata::{Beside as BesideLedgers, Embedded, MetadataLayout};
-use pharos_pulsar::{Door, ListenerOptions, Server};
+use pharos_pulsar::{Door, InnerDoor, ListenerOptions, Server};
 use pharos_storage::{IoMode, Storage};
 use pharos_transport::ConnectionsMax;
 use pharos_types::NamespaceName;
@@ -80,6 +80,11 @@ pub(crate) struct RunningBroker {
 }
 
 impl RunningBroker {
+    /// The way in for clients of another door.
+    pub(crate) fn inner_door(&self) -> InnerDoor {
+        InnerDoor::new(self.pulsar.clone(), self.broker.clone())
+    }
+
     /// Stops accepting, closes clients properly, makes everything durable, releases the data directory; among other brokers, hands
     /// the topics over to them before it closes its connections.
     ///

@@ -39,13 +39,29 @@ impl Files {
         share.clamp(8, pharos_admin::CONNECTIONS_MAX)
     }
 
+    /// Sessions over WebSocket.
+    pub(crate) fn web_sockets_max(self, settings: &Settings) -> usize {
+        if !settings.web_socket.service_enabled {
+            return 0;
+        }
+        let share = self.limit.map_or(usize::MAX, |limit| {
+            usize::try_from(limit / 16).unwrap_or(usize::MAX)
+        });
+        share.max(4).min(settings.web_socket.max_sessions as usize)
+    }
+
+    /// Files of the HTTP server and of WebSockets. Each of these has two, and is a connection of the Pulsar server besides.
+    fn of_http(self, settings: &Settings) -> u64 {
+        let http = self.http_max() + self.http_max().div_ceil(8);
+        (http + 2 * self.web_sockets_max(settings)) as u64
+    }
+
     /// Connections of the Pulsar server, asked at each: what storage has more than was thought is not given out again.
     pub(crate) fn connections_max(self, settings: &Settings, storage: &Arc<Storage>) -> ConnectionsMax {
         let Some(limit) = self.limit else {
             return ConnectionsMax::none();
         };
-        let http = self.http_max() + self.http_max().div_ceil(8);
-        let others = open_now().saturating_sub(storage.open_files()) + http as u64 + SLACK;
+        let others = open_now().saturating_sub(storage.open_files()) + self.of_http(settings) + SLACK;
         let planned = planned(settings, storage.open_files()).min(limit / 3);
         let most = limit.saturating_sub(others + planned);
         tracing::info!(
@@ -64,12 +80,11 @@ impl Files {
 
 impl Files {
     /// The same where storage is on other machines: its connections are few.
-    pub(crate) fn connections_max_without_storage(self) -> ConnectionsMax {
+    pub(crate) fn connections_max_without_storage(self, settings: &Settings) -> ConnectionsMax {
         let Some(limit) = self.limit else {
             return ConnectionsMax::none();
         };
-        let http = self.http_max() + self.http_max().div_ceil(8);
-        let most = limit.saturating_sub(open_now() + http as u64 + SLACK + STORAGE_MIN);
+        let most = limit.saturating_sub(open_now() + self.of_http(settings) + SLACK + STORAGE_MIN);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         tracing::info!(limit, connections = most, "open files are shared out");
         ConnectionsMax::new(move || most)

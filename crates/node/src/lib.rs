@@ -34,6 +34,7 @@ mod stores;
 mod takeover;
 mod tls;
 mod transactions;
+mod web_socket;
 
 pub use command::command;
 pub use start::run;

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use pharos_admin::{Admin, AdminOptions, BrokerClient, router};
 use pharos_runtime::{Awake, Shutdown};
 use pharos_transport::{Listener, Quota};
+use pharos_websocket::WebSocketDoor;
 use rustix::fs::Mode;
 use tokio::task::JoinSet;
 
@@ -91,7 +92,12 @@ async fn run(effective: &Effective, files: Files) -> anyhow::Result<()> {
     };
     let shutdown = Shutdown::default();
     let mut http = JoinSet::new();
-    let router = router(admin(effective, &broker, &front)?);
+    let web_socket = crate::web_socket::open(settings, &broker, files, shutdown.token());
+    let (web_socket, sessions) = web_socket.unzip();
+    if let Some(sessions) = sessions {
+        http.spawn(sessions.run());
+    }
+    let router = router(admin(effective, &broker, &front, web_socket)?);
     let acceptors: std::io::Result<Vec<_>> = listeners.into_iter().map(Listener::start).collect();
     http.spawn(pharos_admin::serve(
         acceptors.context("cannot accept HTTP connections")?,
@@ -139,7 +145,12 @@ fn http_listeners(settings: &Settings, entrances: &Entrances) -> anyhow::Result<
     Ok(counted.collect())
 }
 
-fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> anyhow::Result<Admin> {
+fn admin(
+    effective: &Effective,
+    broker: &RunningBroker,
+    front: &Front,
+    web_socket: Option<WebSocketDoor>,
+) -> anyhow::Result<Admin> {
     let settings = &effective.settings;
     let options = AdminOptions {
         access: broker.access.clone(),
@@ -164,6 +175,8 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> anyhow
         force_delete_namespace: settings.topics.force_delete_namespace_allowed,
         force_delete_tenant: settings.topics.force_delete_tenant_allowed,
         transactions: broker.transactions.clone(),
+        web_socket,
+        web_socket_origins: settings.web_socket.allowed_origins.0.to_vec(),
         bundle_division: settings.cluster.load_balancer.split_algorithm.0,
     };
     Ok(Admin::new(broker.admin.clone(), options))
@@ -196,8 +209,9 @@ async fn stop(
 ) -> anyhow::Result<()> {
     let steps = async {
         shutdown.trigger();
-        if tokio::time::timeout(HTTP_GRACE, http.join_next()).await.is_err() {
-            tracing::warn!("admin requests that did not finish are given up");
+        let finishing = async { while http.join_next().await.is_some() {} };
+        if tokio::time::timeout(HTTP_GRACE, finishing).await.is_err() {
+            tracing::warn!("HTTP requests and WebSockets that did not finish are given up");
         }
         drop(http);
         broker.stop().await;

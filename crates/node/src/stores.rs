@@ -152,7 +152,7 @@ impl StoresInUse {
     pub(crate) fn connections_max(&self, files: Files, settings: &Settings) -> ConnectionsMax {
         match self {
             Self::Embedded(storage, ..) => files.connections_max(settings, storage),
-            Self::Cluster(..) => files.connections_max_without_storage(),
+            Self::Cluster(..) => files.connections_max_without_storage(settings),
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use pharos_auth::Principal;
+use pharos_auth::{Door, Principal};
 use pharos_broker::feed::{ConsumerHandle, DueGroups, Group};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, Pumped, Receipt, Shard};
@@ -69,6 +69,8 @@ pub(crate) struct Unsettled {
     pub(crate) connected_since_ms: u64,
     /// The listener by whose door it came.
     pub(crate) listener: Option<Arc<str>>,
+    /// By which door its client came.
+    pub(crate) door: Door,
     /// The certificate that the client has shown.
     pub(crate) certificate: Option<Arc<PeerCertificate>>,
     /// `None` until CONNECT.
@@ -89,6 +91,8 @@ pub(crate) struct Connection {
     pub(crate) connected_since_ms: u64,
     /// The listener by whose door it came.
     pub(crate) listener: Option<Arc<str>>,
+    /// By which door its client came.
+    pub(crate) door: Door,
     /// The certificate that the client has shown, by which CONNECT may know who it is.
     pub(crate) certificate: Option<Arc<PeerCertificate>>,
     /// It counts here.
@@ -158,6 +162,7 @@ impl Connection {
             address: unsettled.address,
             connected_since_ms: unsettled.connected_since_ms,
             listener: unsettled.listener,
+            door: unsettled.door,
             certificate: unsettled.certificate,
             place,
             is_settled: Cell::new(false),
@@ -197,6 +202,7 @@ impl Connection {
             address: self.address,
             connected_since_ms: self.connected_since_ms,
             listener: self.listener,
+            door: self.door,
             certificate: self.certificate,
             peer: self.peer.into_inner(),
             proved: self.proved.into_inner(),

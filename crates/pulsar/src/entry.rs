@@ -61,7 +61,7 @@ enum EntryError {
     Violation(#[from] FrameError),
     #[error("it did not say CONNECT first but {0}")]
     NotConnect(String),
-    #[error("it did not say CONNECT in time")]
+    #[error("it was not known in time who it is")]
     TooSlow,
     /// Told where it was decided.
     #[error("it is not who may come in")]
@@ -176,22 +176,30 @@ impl Entry {
             let Some(newcomer) = newcomer else { return };
             let entry = self.clone();
             spawn_local(async move {
-                if let Err(error) = entry.enter(newcomer).await {
-                    entry.on_turned_away(&error);
+                let address = newcomer.incoming.address();
+                let stream = match newcomer.incoming.establish().await {
+                    Ok(stream) => stream,
+                    // A listener with an entrance tells it as often as is good for the log.
+                    Err(error) => {
+                        return tracing::debug!(peer = %address, %error, "cannot take a connection in");
+                    }
+                };
+                if let Err(error) = entry.enter(stream, newcomer.listener, newcomer.place).await {
+                    tracing::trace!(peer = %address, %error, "a connection is turned away");
+                    entry.turned_away.fetch_add(1, Ordering::Relaxed);
+                    entry.was_turned_away.notify_one();
                 }
             });
         }
     }
 
     /// Lets a client in, to the shard of its place.
-    async fn enter(&self, newcomer: Newcomer) -> Result<(), EntryError> {
-        let Newcomer {
-            incoming,
-            place,
-            listener,
-        } = newcomer;
-        // A listener with an entrance tells what goes wrong there as often as is good for the log.
-        let mut stream = incoming.establish().await?;
+    async fn enter(
+        &self,
+        mut stream: Stream,
+        listener: Option<Arc<str>>,
+        place: Place,
+    ) -> Result<(), EntryError> {
         let mut unsettled = Unsettled::new(self.server.clone(), listener, &stream);
         let connecting = tokio::time::timeout(self.connect_time_max, first_frame(&mut stream));
         let connected = connecting.await.unwrap_or(Err(EntryError::TooSlow));
@@ -223,9 +231,15 @@ impl Entry {
         let stranger = Stranger {
             server: &self.server,
             address: &unsettled.address,
+            door: unsettled.door,
             certificate: unsettled.certificate.as_deref(),
         };
-        match connect::prove(stranger, connect).await {
+        let proving = tokio::time::timeout(self.connect_time_max, connect::prove(stranger, connect));
+        let Ok(proved) = proving.await else {
+            self.tell(&unsettled.address, &EntryError::TooSlow);
+            return Err(EntryError::TooSlow);
+        };
+        match proved {
             Ok(proved) => Ok(Box::new(proved)),
             Err(refused) => {
                 let answer = encode_command(&connect::refusal(stranger, None, &refused));
@@ -246,12 +260,6 @@ impl Entry {
         } else if let Some(untold) = self.server.peer_log.enter() {
             tracing::warn!(peer = %address, %error, untold, "a connection was not let in");
         }
-    }
-
-    fn on_turned_away(&self, error: &EntryError) {
-        tracing::trace!(%error, "turned away");
-        self.turned_away.fetch_add(1, Ordering::Relaxed);
-        self.was_turned_away.notify_one();
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use pharos_auth::Door;
 use pharos_broker::ids::ShardId;
 use pharos_broker::shard::Shard;
 use pharos_runtime::{clock, spawn_local};
@@ -28,6 +29,10 @@ impl Unsettled {
             address: format!("/{}", stream.peer_address()).into(),
             connected_since_ms: clock::wall_ms(),
             listener,
+            door: match stream.is_inside() {
+                true => Door::WebSocket,
+                false => Door::Pulsar,
+            },
             certificate: stream.peer_certificate().cloned(),
             peer: None,
             proved: None,

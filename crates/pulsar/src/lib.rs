@@ -39,5 +39,5 @@ pub use limits::ClientLimits;
 pub use listeners::{Door, ListenerOptions};
 /// How the entries are encoded that this front door stores.
 pub use pharos_wire::message::PulsarEntries;
-pub use server::{Options, open};
+pub use server::{InnerDoor, Options, open};
 pub use shared::Server;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,14 @@ use pharos_broker::shard::Shard;
 use pharos_coordinators::Transactions;
 use pharos_identity::Authentication;
 use pharos_runtime::{LogThrottle, spawn_local};
-use pharos_transport::{Admission, ConnectionsMax, Entrance, Listener, PartialFrames, Quota, QuotaLimits};
+use pharos_transport::{
+    Admission, ConnectionsMax, Entrance, Incoming, Listener, PartialFrames, PeerCertificate, Quota,
+    QuotaLimits,
+};
 use pharos_wire::frame::frame_bytes_max;
 
 use crate::entry;
+use crate::handover;
 use crate::limits::{ClientLimits, Limiter};
 use crate::listeners::ListenerOptions;
 use crate::shared::Server;
@@ -126,6 +131,50 @@ fn advertised_host(options: &Options, address: SocketAddr) -> String {
         None if address.ip().is_unspecified() => "127.0.0.1".to_owned(),
         None if address.is_ipv6() => format!("[{}]", address.ip()),
         None => address.ip().to_string(),
+    }
+}
+
+/// The way in for another door of this process, whose clients speak to the broker through a client of the Pulsar protocol. Cheap to
+/// clone.
+#[derive(Clone)]
+pub struct InnerDoor {
+    server: Arc<Server>,
+    broker: Broker,
+}
+
+impl InnerDoor {
+    /// To this server.
+    #[must_use]
+    pub fn new(server: Arc<Server>, broker: Broker) -> Self {
+        Self { server, broker }
+    }
+
+    /// Opens a connection for a client that is at `from` and has shown `certificate`: it has to say who it is as everyone else, and
+    /// counts as theirs do, but for the bounds of its address, where the other door has counted it. The other end is of no
+    /// runtime, and does not block.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`: as many connections are open as may be; as the system says.
+    ///
+    /// Cancel safety: nothing is left open.
+    pub async fn open(
+        &self,
+        from: SocketAddr,
+        certificate: Option<Arc<PeerCertificate>>,
+    ) -> io::Result<UnixStream> {
+        let Some(place) = self.server.admission.enter_inside() else {
+            let reason = "as many connections are open as may be";
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, reason));
+        };
+        let (ours, theirs) = UnixStream::pair()?;
+        theirs.set_nonblocking(true)?;
+        let incoming = Incoming::inside(ours, from, certificate)?;
+        let (server, shard) = (self.server.clone(), place.shard());
+        let serve = move |shard: &Rc<Shard>| {
+            spawn_local(handover::serve(shard.clone(), server, None, incoming, place));
+        };
+        self.broker.run_on(shard, serve).await;
+        Ok(theirs)
     }
 }
 

@@ -103,6 +103,17 @@ impl Admission {
         Ok(self.balance.place())
     }
 
+    /// A place for a connection that another door of this process opens; `None`: as many are open as may be.
+    #[must_use]
+    pub fn enter_inside(&self) -> Option<Place> {
+        if self.balance.total() >= (self.connections_max.0)() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        Some(self.balance.place())
+    }
+
     /// Accepts until told to stop. Each connection goes to the shard that has the fewest.
     ///
     /// Cancel safety: a connection that was accepted and not taken to its shard yet is closed.

@@ -9,8 +9,8 @@
 //! ```
 //! A stream belongs to the runtime of one thread. To go to another it is detached, sent there and attached again.
 //!
-//! The only file that names what carries the bytes: TCP, or TLS over it. What comes before the first byte is the business of
-//! the listener's [`Entrance`], which [`Incoming::establish`] goes through.
+//! The only file that names what carries the bytes: TCP, TLS over it, or a pair of sockets where the peer is a door of this process
+//! itself. What comes before the first byte is the business of the listener's [`Entrance`], which [`Incoming::establish`] goes through.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -23,8 +23,8 @@ use std::task::{Context, Poll};
 
 use bytes::BufMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpStream, UnixStream, unix};
 
 use crate::entrance::Entrance;
 use crate::quota::{Quota, QuotaError, QuotaHold, network_of};
@@ -37,12 +37,19 @@ const SEND_BUFFER_BYTES: usize = 1 << 20;
 /// A connection that was accepted and not looked at yet. It belongs to no runtime.
 #[derive(Debug)]
 pub struct Incoming {
-    carrier: std::net::TcpStream,
+    carrier: Accepted,
     address: SocketAddr,
     entrance: Option<Arc<Entrance>>,
     /// Where it is to be counted; `None` when it is, or need not be.
     addresses: Option<Arc<Quota<IpAddr>>>,
     counted: Option<AddressHold>,
+}
+
+#[derive(Debug)]
+enum Accepted {
+    Tcp(std::net::TcpStream),
+    /// From another door of this process, with the certificate that its client has shown there.
+    Inside(std::os::unix::net::UnixStream, Option<Arc<PeerCertificate>>),
 }
 
 /// A connection that counts at its address as long as any part of it lives.
@@ -55,12 +62,31 @@ impl Incoming {
         entrance: Option<Arc<Entrance>>,
         addresses: Option<Arc<Quota<IpAddr>>>,
     ) -> io::Result<Self> {
-        let carrier = carrier.into_std()?;
+        let carrier = Accepted::Tcp(carrier.into_std()?);
         Ok(Self {
             carrier,
             address,
             entrance,
             addresses,
+            counted: None,
+        })
+    }
+
+    /// One that another door of this process opens for its client, which is at `address`, has shown `certificate` and is counted there.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn inside(
+        carrier: std::os::unix::net::UnixStream,
+        address: SocketAddr,
+        certificate: Option<Arc<PeerCertificate>>,
+    ) -> io::Result<Self> {
+        carrier.set_nonblocking(true)?;
+        Ok(Self {
+            carrier: Accepted::Inside(carrier, certificate),
+            address,
+            entrance: None,
+            addresses: None,
             counted: None,
         })
     }
@@ -98,8 +124,15 @@ impl Incoming {
     ///
     /// Cancel safety: dropping the future closes the connection.
     pub async fn establish(self) -> io::Result<Stream> {
-        set_options(&self.carrier);
-        let socket = TcpStream::from_std(self.carrier)?;
+        let socket = match self.carrier {
+            Accepted::Tcp(socket) => socket,
+            Accepted::Inside(socket, certificate) => {
+                let socket = UnixStream::from_std(socket)?;
+                return Ok(Stream::of_inside(socket, self.address, certificate));
+            }
+        };
+        set_options(&socket);
+        let socket = TcpStream::from_std(socket)?;
         let mut stream = match &self.entrance {
             // On the heap: a connection must not carry the room that its handshake took.
             Some(entrance) => Box::pin(entrance.pass(socket, self.address, self.addresses)).await?,
@@ -111,9 +144,9 @@ impl Incoming {
 
     /// Sends what fits into the socket at once, and closes. Who expects a handshake is only closed.
     pub fn dismiss(self, answer: &[u8]) {
-        if self.entrance.is_none() {
+        if let (Accepted::Tcp(socket), None) = (&self.carrier, &self.entrance) {
             // Its few bytes find room in a new socket; a peer that is gone needs no answer.
-            let _ = io::Write::write(&mut &self.carrier, answer);
+            let _ = io::Write::write(&mut &*socket, answer);
         }
     }
 }
@@ -134,6 +167,7 @@ fn set_options(socket: &std::net::TcpStream) {
 enum Carrier {
     Tcp(TcpStream),
     Tls(Box<Session>),
+    Inside(UnixStream),
 }
 
 /// A stream of the current runtime.
@@ -179,6 +213,17 @@ impl Stream {
         }
     }
 
+    fn of_inside(socket: UnixStream, address: SocketAddr, certificate: Option<Arc<PeerCertificate>>) -> Self {
+        Self {
+            carrier: Carrier::Inside(socket),
+            peer: Peer {
+                address,
+                certificate,
+                counted: None,
+            },
+        }
+    }
+
     /// It counts there.
     pub(crate) fn counted(mut self, counted: Option<AddressHold>) -> Self {
         self.peer.counted = counted;
@@ -195,6 +240,12 @@ impl Stream {
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&Arc<PeerCertificate>> {
         self.peer.certificate.as_ref()
+    }
+
+    /// Whether it comes from another door of this process.
+    #[must_use]
+    pub fn is_inside(&self) -> bool {
+        matches!(self.carrier, Carrier::Inside(_))
     }
 
     /// Whether it is TLS.
@@ -216,6 +267,10 @@ impl Stream {
                 let writing = TlsWriting(Some(shared.clone()));
                 (ReadCarrier::Tls(shared), WriteCarrier::Tls(writing))
             }
+            Carrier::Inside(stream) => {
+                let (reading, writing) = stream.into_split();
+                (ReadCarrier::Inside(reading), WriteCarrier::Inside(writing))
+            }
         };
         let reading = ReadHalf {
             carrier: reading,
@@ -232,6 +287,7 @@ impl Stream {
         let carrier = match self.carrier {
             Carrier::Tcp(stream) => DetachedCarrier::Tcp(stream.into_std()?),
             Carrier::Tls(session) => DetachedCarrier::Tls(Box::new(session.detach()?)),
+            Carrier::Inside(stream) => DetachedCarrier::Inside(stream.into_std()?),
         };
         Ok(Detached {
             carrier,
@@ -249,6 +305,7 @@ impl AsyncRead for Stream {
         match &mut self.get_mut().carrier {
             Carrier::Tcp(stream) => Pin::new(stream).poll_read(context, room),
             Carrier::Tls(session) => session.poll_read(context, room).map_ok(drop),
+            Carrier::Inside(stream) => Pin::new(stream).poll_read(context, room),
         }
     }
 }
@@ -258,6 +315,7 @@ impl AsyncWrite for Stream {
         match &mut self.get_mut().carrier {
             Carrier::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Carrier::Tls(session) => session.poll_write(context, &[IoSlice::new(bytes)]),
+            Carrier::Inside(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -269,6 +327,7 @@ impl AsyncWrite for Stream {
         match &mut self.get_mut().carrier {
             Carrier::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Carrier::Tls(session) => session.poll_write(context, slices),
+            Carrier::Inside(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
 
@@ -276,6 +335,7 @@ impl AsyncWrite for Stream {
         match &self.carrier {
             Carrier::Tcp(stream) => stream.is_write_vectored(),
             Carrier::Tls(_) => true,
+            Carrier::Inside(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -283,6 +343,7 @@ impl AsyncWrite for Stream {
         match &mut self.get_mut().carrier {
             Carrier::Tcp(stream) => Pin::new(stream).poll_flush(context),
             Carrier::Tls(session) => session.poll_flush(context),
+            Carrier::Inside(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
@@ -290,6 +351,7 @@ impl AsyncWrite for Stream {
         match &mut self.get_mut().carrier {
             Carrier::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Carrier::Tls(session) => session.poll_shutdown(context),
+            Carrier::Inside(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }
@@ -298,6 +360,7 @@ impl AsyncWrite for Stream {
 enum DetachedCarrier {
     Tcp(std::net::TcpStream),
     Tls(Box<DetachedSession>),
+    Inside(std::os::unix::net::UnixStream),
 }
 
 /// A stream on its way to another runtime.
@@ -316,6 +379,7 @@ impl Detached {
         let carrier = match self.carrier {
             DetachedCarrier::Tcp(stream) => Carrier::Tcp(TcpStream::from_std(stream)?),
             DetachedCarrier::Tls(session) => Carrier::Tls(Box::new(session.attach()?)),
+            DetachedCarrier::Inside(stream) => Carrier::Inside(UnixStream::from_std(stream)?),
         };
         Ok(Stream {
             carrier,
@@ -328,6 +392,7 @@ impl Detached {
 enum ReadCarrier {
     Tcp(OwnedReadHalf),
     Tls(Rc<RefCell<Session>>),
+    Inside(unix::OwnedReadHalf),
 }
 
 /// The direction from the peer.
@@ -343,6 +408,7 @@ impl ReadHalf {
         match &self.carrier {
             ReadCarrier::Tcp(stream) => stream.as_ref().poll_read_ready(context).map_ok(drop),
             ReadCarrier::Tls(session) => session.borrow().poll_readable(context),
+            ReadCarrier::Inside(stream) => stream.as_ref().poll_read_ready(context).map_ok(drop),
         }
     }
 
@@ -367,6 +433,10 @@ impl ReadHalf {
             ReadCarrier::Tls(session) => {
                 poll_fn(|context| now(session.borrow_mut().poll_read(context, room))).await
             }
+            ReadCarrier::Inside(stream) => {
+                let mut read = pin!(stream.read_buf(room));
+                poll_fn(|context| now(read.as_mut().poll(context))).await
+            }
         }
     }
 
@@ -386,6 +456,9 @@ impl ReadHalf {
                 let session = Rc::try_unwrap(reading).map_err(|_| of_two())?;
                 Carrier::Tls(Box::new(session.into_inner()))
             }
+            (ReadCarrier::Inside(reading), WriteCarrier::Inside(writing)) => {
+                Carrier::Inside(reading.reunite(writing).map_err(io::Error::other)?)
+            }
             _ => return Err(of_two()),
         };
         Ok(Stream {
@@ -399,6 +472,7 @@ impl ReadHalf {
 enum WriteCarrier {
     Tcp(OwnedWriteHalf),
     Tls(TlsWriting),
+    Inside(unix::OwnedWriteHalf),
 }
 
 /// Says goodbye when it is dropped, unless it was taken out.
@@ -436,16 +510,17 @@ impl WriteHalf {
         match &self.0 {
             WriteCarrier::Tcp(stream) => stream.try_write_vectored(slices),
             WriteCarrier::Tls(writing) => writing.with(|session| session.write(slices)),
+            WriteCarrier::Inside(stream) => stream.try_write_vectored(slices),
         }
     }
 
-    /// Writes what was taken. With TCP nothing ever is left.
+    /// Writes what was taken. Without TLS nothing ever is left.
     ///
     /// # Errors
     /// `WouldBlock`: not all of it fits now. Any other one: the stream is finished.
     pub fn flush_now(&self) -> io::Result<()> {
         match &self.0 {
-            WriteCarrier::Tcp(_) => Ok(()),
+            WriteCarrier::Tcp(_) | WriteCarrier::Inside(_) => Ok(()),
             WriteCarrier::Tls(writing) => writing.with(Session::flush),
         }
     }
@@ -459,6 +534,7 @@ impl WriteHalf {
     pub async fn writable(&self) -> io::Result<()> {
         match &self.0 {
             WriteCarrier::Tcp(stream) => stream.writable().await,
+            WriteCarrier::Inside(stream) => stream.writable().await,
             WriteCarrier::Tls(writing) => {
                 poll_fn(
                     |context| match writing.with(|session| Ok(session.poll_writable(context))) {

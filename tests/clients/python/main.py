@@ -9,6 +9,7 @@ import redelivery  # noqa: F401
 import schemas  # noqa: F401
 import subscriptions  # noqa: F401
 import topics  # noqa: F401
+import web_sockets  # noqa: F401
 from harness import main
 
 if __name__ == "__main__":

@@ -103,6 +103,8 @@ impl Drop for Door {
 
 fn about(forced: bool, access: Access) -> AdminOptions {
     AdminOptions {
+        web_socket: None,
+        web_socket_origins: Vec::new(),
         transactions: None,
         access,
         authentication: Authentication::off(),

@@ -32,6 +32,7 @@ pub struct Consumer {
     command: CommandSubscribe,
     receiver_queue_size: u32,
     batch_index_ack: bool,
+    decompress_bytes_max: Option<usize>,
     events: mpsc::Receiver<ConsumerEvent>,
     /// Members of the entry that was taken apart last.
     ready: VecDeque<Message>,
@@ -69,6 +70,7 @@ impl Connection {
             },
             receiver_queue_size: options.receiver_queue_size,
             batch_index_ack: options.batch_index_ack,
+            decompress_bytes_max: options.decompress_bytes_max,
             events,
             ready: VecDeque::new(),
             permits_owed: 0,
@@ -142,7 +144,7 @@ impl Consumer {
             self.give_back_permits().await?;
             // No await between taking a message off the queue and handing it out.
             if let Some(message) = self.ready.pop_front() {
-                self.permits_owed += 1;
+                self.permits_owed = self.permits_owed.saturating_add(1);
                 return Ok(message);
             }
             let event = self.wait_for_event().await?;
@@ -204,7 +206,8 @@ impl Consumer {
     fn on_event(&mut self, event: ConsumerEvent) -> Result<(), ClientError> {
         match event {
             ConsumerEvent::Message { message, payload } => {
-                self.ready.extend(unpack(message, &payload)?);
+                self.ready
+                    .extend(unpack(message, &payload, self.decompress_bytes_max)?);
                 Ok(())
             }
             ConsumerEvent::Active(_) => Ok(()),
@@ -223,6 +226,11 @@ impl Consumer {
         slot.send(encode::encode_command(&flow));
         self.permits_owed = 0;
         Ok(())
+    }
+
+    /// Waits for further messages although the topic has ended: those that come again. The broker may say again that it has.
+    pub fn expect_more(&mut self) {
+        self.reached_end = false;
     }
 
     /// Acknowledges one message; resolves when that is queued.
@@ -367,7 +375,7 @@ impl Consumer {
         while let Ok(event) = self.events.try_recv() {
             self.note(&event);
             if let ConsumerEvent::Message { message, payload } = event {
-                let messages = unpack(message, &payload)?;
+                let messages = unpack(message, &payload, self.decompress_bytes_max)?;
                 self.permits_owed += u32::try_from(messages.len()).unwrap_or_default();
             }
         }

@@ -20,6 +20,9 @@ pub struct ConsumerOptions {
     /// Whether members of a batch are acknowledged one by one. If not, the client waits for all of them and
     /// acknowledges the entry. Default false.
     pub batch_index_ack: bool,
+    /// Whether payloads are decompressed, up to so many bytes each; a compressed batch then comes as its messages. A message that is
+    /// larger, or not what it says, is `Malformed`. Encrypted ones stay as they are. Default none.
+    pub decompress_bytes_max: Option<usize>,
     /// Whether to look the topic up first, which brokers of a cluster need. Default true.
     pub lookup: bool,
 }
@@ -33,6 +36,7 @@ impl ConsumerOptions {
             receiver_queue_size: 1000,
             queue_capacity: 1000,
             batch_index_ack: false,
+            decompress_bytes_max: None,
             lookup: true,
         }
     }

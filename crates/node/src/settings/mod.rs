@@ -30,6 +30,7 @@ pub mod table;
 mod tls;
 mod transactions;
 mod units;
+mod web_socket;
 
 pub(crate) use aliases::{setting_of, translate};
 pub use audit::AuditSettings;
@@ -52,6 +53,7 @@ pub use storage::StorageSettings;
 pub use tls::{CipherSuites, TlsSettings, TlsVersions};
 pub use transactions::TransactionSettings;
 pub use units::{ByteSize, Limit, Names, Paths, Secret, Share, Value};
+pub use web_socket::WebSocketSettings;
 
 /// All settings with their values.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,6 +102,8 @@ pub struct Settings {
     pub limits: LimitSettings,
     /// Pulsar protocol.
     pub protocol: ProtocolSettings,
+    /// WebSockets.
+    pub web_socket: WebSocketSettings,
     /// Topics and subscriptions.
     pub topics: TopicSettings,
     /// What topics and namespaces may say otherwise.
@@ -234,6 +238,7 @@ impl Default for Settings {
                 max_consumer_metadata_size: ByteSize::kib(1),
                 connection_liveness_check_timeout: Duration::from_secs(5),
             },
+            web_socket: WebSocketSettings::default(),
             topics: TopicSettings {
                 force_delete_namespace_allowed: false,
                 force_delete_tenant_allowed: false,
@@ -412,6 +417,7 @@ impl Settings {
         faults.extend(self.audit.faults());
         faults.extend(self.transactions.faults(self));
         faults.extend(self.replication.faults());
+        faults.extend(self.web_socket.faults());
         faults
     }
 }

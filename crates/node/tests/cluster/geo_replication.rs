@@ -1,6 +1,6 @@
 //! A replicated topic of several brokers: its owner sends it, and when that is gone another goes on where it was.
 
-use pharos_metadata::{Expect, MetadataStore as _};
+use pharos_metadata::{Expect, MetadataLayout, MetadataStore as _};
 use serde_json::json;
 
 use crate::brokers::{Broker, Stores, TOPIC, publish, until};
@@ -59,17 +59,58 @@ async fn what_a_dead_broker_had_to_send_goes_on_at_another_without_a_client() {
     has_all(&west, 50).await;
     west.stop();
     publish(&one.client().await, 50..100).await;
-    one.drop_dead();
-    let bundle = two.catalog.bundle_of(&TOPIC.parse().unwrap()).unwrap();
-    // What the end of its session does.
-    let key = format!("namespace/public/default/{bundle}");
-    assert!(stores.metadata.delete(&key, Expect::Any).await.unwrap());
+    dies(one, &two, &stores).await;
     west.come_back();
     has_all(&west, 100).await;
     // Its producers come to it, as any.
     assert_eq!(two.owner().await, two.service_url);
     publish(&two.client().await, 100..110).await;
     has_all(&west, 110).await;
+}
+
+/// A broker dies, and its session ends.
+async fn dies(broker: Broker, next: &Broker, stores: &Stores) {
+    broker.drop_dead();
+    let bundle = next.catalog.bundle_of(&TOPIC.parse().unwrap()).unwrap();
+    let key = format!("namespace/public/default/{bundle}");
+    assert!(stores.metadata.delete(&key, Expect::Any).await.unwrap());
+}
+
+/// An owner dies while the other cluster answers nothing: the stored cursor has waited for receipts, and what was only sent goes again.
+async fn sends_again_what_has_no_receipt(layout: MetadataLayout) {
+    let stores = Stores {
+        layout,
+        ..Stores::default()
+    };
+    let mut west = west();
+    let (one, two) = replicating(&stores, &west.node().pulsar).await;
+    publish(&one.client().await, 0..50).await;
+    has_all(&west, 50).await;
+    west.node().pause();
+    publish(&one.client().await, 50..100).await;
+    // Longer than any cursor waits to be stored.
+    until("a send without a receipt for some seconds", async || {
+        let (_, _, stats) = one.call("GET", "/admin/v2/persistent/public/default/orders/stats");
+        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        let delay = &stats["replication"]["west"]["replicationDelayInSeconds"];
+        delay.as_f64().is_some_and(|seconds| seconds >= 4.0)
+    })
+    .await;
+    // What lies in its socket is lost with it.
+    west.kill();
+    dies(one, &two, &stores).await;
+    west.come_back();
+    has_all(&west, 100).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_no_receipt_is_sent_again_by_the_next_owner() {
+    sends_again_what_has_no_receipt(MetadataLayout::Pharos).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_pulsar_s_layout_what_has_no_receipt_is_sent_again_by_the_next_owner() {
+    sends_again_what_has_no_receipt(MetadataLayout::Pulsar).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

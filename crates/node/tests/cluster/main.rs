@@ -21,3 +21,4 @@ mod many_owners;
 mod redirects_over_tls;
 mod shadow_topics;
 mod two_brokers;
+mod web_socket;

@@ -174,6 +174,25 @@ async fn everything_arrives_in_order_and_some_again_where_it_is_not() {
     }
 }
 
+/// What the log has of another cluster's producer says nothing of the one of that name here.
+#[tokio::test]
+async fn a_name_of_both_clusters_keeps_its_own_numbers_over_a_crash() {
+    let east = Cluster::start("east", &[DEDUPLICATION]);
+    let mut west = Cluster::start("west", &[DEDUPLICATION]);
+    east.knows(&west);
+    east.is_on(&["east", "west"]);
+    publish(&producer(&west.node().pulsar, "p").await.unwrap(), 0..10).await;
+    publish(&producer(&east.node().pulsar, "p").await.unwrap(), 10..110).await;
+    east.has_sent_all("t", "west").await;
+    west.kill();
+    west.come_back();
+    let again = producer(&west.node().pulsar, "p").await.unwrap();
+    assert_eq!(again.success().last_sequence_id, Some(9));
+    publish(&again, 110..120).await;
+    let numbers: Vec<String> = (0..120).map(|number: u32| number.to_string()).collect();
+    assert_eq!(support::clusters::texts(&west.log("t").await), numbers);
+}
+
 /// A broker that dies as soon as the first message of a topic is acknowledged has the topic's cursor.
 #[tokio::test]
 async fn the_first_message_of_a_topic_is_sent_after_a_crash() {

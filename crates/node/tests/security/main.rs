@@ -20,3 +20,4 @@ mod permissions;
 mod proxy_protocol;
 mod secrets;
 mod tls;
+mod web_socket;

@@ -20,7 +20,10 @@ use pharos_wire::request;
 
 #[path = "matrix_page.rs"]
 mod page;
+#[path = "matrix_web_socket.rs"]
+mod web_socket;
 
+use crate::support::web_socket::WEB_SOCKETS;
 use crate::support::{Node, soon};
 
 const SECRET: [u8; 32] = [7; 32];
@@ -136,6 +139,7 @@ impl House {
             "--openid-require-issuers-use-https=false",
             "--authorization-enabled=true",
             "--authorization-super-user-roles=root",
+            WEB_SOCKETS,
             &secret,
             &issuers,
         ];

@@ -17,7 +17,7 @@ What each command and each endpoint answers to each kind of credentials, with au
 `crates/node/tests/security/matrix.rs`. What the needs mean: [permissions.md](permissions.md), which names the endpoints of each action.
 
 Bad credentials are answered alike, whichever provider they are meant for: HTTP with 401, but for what needs nothing; the Pulsar protocol
-with `AuthenticationError` to CONNECT, and the end of the connection. No command is looked at before CONNECT has been answered. Good ones of
+with `AuthenticationError` to CONNECT, and the end of the connection; a WebSocket with 401. No command is looked at before CONNECT has been answered. Good ones of
 either provider give the same answers.
 
 The roles: an administrator of *another tenant*; a vehicle that asks under the name of *another vehicle*; the *vehicle* itself, which was granted
@@ -112,6 +112,12 @@ fn page() -> String {
         names.join(", ")
     )
     .unwrap();
+    out.push_str("\n## By WebSocket\n\nWith the token in the header `Authorization`, and in the parameter `token`.\n\n| WebSocket | asks for | bad credentials | another tenant | another vehicle | vehicle | tenant | superuser |\n|---|---|---|---|---|---|---|---|\n");
+    for (kind, action, is_named) in super::web_socket::KINDS {
+        let cells = Who::ALL.map(|who| word(who.has_for(action.need(), is_named)));
+        let (need, cells) = (action.need(), cells.join(" | "));
+        writeln!(out, "| `/ws/v2/{kind}` | {action} ({need}) | 401 | {cells} |").unwrap();
+    }
     out
 }
 

@@ -19,10 +19,11 @@ use pharos_client::{
 use pharos_cluster::{Balancer, BrokerAddresses, BundleOwnership, SessionOptions};
 use pharos_identity::Authentication;
 use pharos_ledger::memory::MemoryEngine;
-use pharos_metadata::Memory;
-use pharos_pulsar::ListenerOptions;
+use pharos_metadata::{Memory, MetadataLayout};
+use pharos_pulsar::{InnerDoor, ListenerOptions};
 use pharos_runtime::Shutdown;
 use pharos_transport::{ConnectionsMax, Entrance, EntranceOptions, Listener, Tls};
+use pharos_websocket::{DoorOptions, WebSocketDoor};
 use pharos_wire::message::PulsarEntries;
 use tokio::task::JoinSet;
 
@@ -41,6 +42,8 @@ pub(crate) const TOPIC: &str = "persistent://public/default/orders";
 pub(crate) struct Stores {
     pub(crate) metadata: Arc<Memory>,
     pub(crate) ledgers: MemoryEngine,
+    /// How what topics and cursors are is written there.
+    pub(crate) layout: MetadataLayout,
     /// Of all doors for HTTPS.
     pub(crate) tls: Option<Arc<Tls>>,
     /// How they ask each other over it.
@@ -87,10 +90,11 @@ impl Broker {
         ownership.restrict(Box::new(move |namespace, brokers| {
             policies.clusters().isolation().candidates(namespace, brokers)
         }));
-        let options = pharos_broker::Options {
+        let mut options = pharos_broker::Options {
             shards: 2,
             ..pharos_broker::Options::default()
         };
+        options.managed_ledger.layout = stores.layout;
         let ledgers = Arc::new(stores.ledgers.clone());
         let (broker, threads) = pharos_broker::start_among(
             options,
@@ -131,7 +135,30 @@ impl Broker {
         let https = encrypted.as_ref().map(Listener::local_address);
         let open = || (Access::everyone(), Authentication::off());
         let (access, authentication) = stores.rules.clone().unwrap_or_else(open);
+        let stop = Shutdown::default();
+        let mut tasks = JoinSet::new();
+        let inner = InnerDoor::new(server.clone(), broker.clone());
+        let (web_socket, sessions) = WebSocketDoor::new(
+            DoorOptions {
+                service_url: service_url.clone(),
+                service_url_tls: None,
+                tls: None,
+                enter: Arc::new(move |from, certificate| {
+                    let inner = inner.clone();
+                    Box::pin(async move { inner.open(from, certificate).await })
+                }),
+                sessions_max: 100,
+                frame_bytes_max: 1 << 20,
+                payload_bytes_max: 5 << 20,
+                idle_max: PATIENCE,
+                ping_interval: None,
+            },
+            stop.token(),
+        );
+        tasks.spawn(sessions.run());
         let about = AdminOptions {
+            web_socket: Some(web_socket),
+            web_socket_origins: Vec::new(),
             transactions: None,
             access,
             authentication,
@@ -162,8 +189,6 @@ impl Broker {
         });
         let admin = Resources::of(&broker);
         let router = pharos_admin::router(Admin::new(admin.clone(), about));
-        let stop = Shutdown::default();
-        let mut tasks = JoinSet::new();
         tasks.spawn(ownership.clone().run());
         let listeners = [listener].into_iter().chain(encrypted);
         tasks.spawn(pharos_admin::serve(

@@ -30,6 +30,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) mod certificates;
 pub(crate) mod clusters;
 pub(crate) mod transactions;
+pub(crate) mod web_socket;
 
 /// How long anything may take before the test gives up. Long, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -336,6 +337,11 @@ impl Node {
     /// The process has not ended.
     pub(crate) fn assert_alive(&mut self) {
         assert!(self.child.try_wait().unwrap().is_none(), "the broker has ended");
+    }
+
+    /// From now on it does nothing, and what is sent to it waits.
+    pub(crate) fn pause(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
     }
 
     /// As a power cut, for the process.

@@ -7,8 +7,10 @@ use crate::support::clusters::{Cluster, texts};
 use crate::support::{self, publish, soon, transactions, until};
 use pharos_client::{Connection, OutgoingMessage, Producer, ProducerOptions};
 use pharos_identity::sign::{self, Claims};
+use pharos_wire::command::Command;
 use pharos_wire::proto::schema::Type as SchemaType;
 use pharos_wire::proto::{Schema, TxnAction};
+use pharos_wire::request;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -465,6 +467,31 @@ async fn a_refused_message_waits_and_none_overtakes_it() {
     let log = west.log("t").await;
     assert_eq!((log.len(), log[1].payload.len()), (3, 2_000));
     assert_eq!(log[2].text(), "behind it");
+}
+
+/// What the owner before has left over there when it was paused: a connection that is open and does not answer.
+#[tokio::test]
+async fn the_name_of_a_replicator_that_does_not_answer_is_taken_over() {
+    let east = Cluster::start("east", &[]);
+    let patient = [
+        "--keep-alive-interval",
+        "1h",
+        "--connection-liveness-check-timeout",
+        "500ms",
+    ];
+    let west = Cluster::start("west", &patient);
+    let mut paused = west.node().rogue().await;
+    let name = Some("pulsar.repl.east-->west");
+    paused.send(request::producer("t", 1, 1, name)).await.unwrap();
+    let answer = support::next(&mut paused).await;
+    assert!(matches!(answer, Command::ProducerSuccess(_)), "{answer:?}");
+    east.knows(&west);
+    east.is_on(&["east", "west"]);
+    let client = east.node().client().await;
+    publish(&producer(&client, "t").await, 0..10).await;
+    east.has_sent_all("t", "west").await;
+    assert_eq!(texts(&west.log("t").await), numbers(0..10));
+    support::assert_closed(&mut paused, "who does not answer").await;
 }
 
 #[tokio::test]

@@ -31,3 +31,4 @@ mod protocol_shards;
 mod stalled_consumers;
 mod topic_compaction;
 mod transactions;
+mod web_socket;

@@ -33,6 +33,8 @@ pub(crate) type Proved = (Principal, Credential);
 pub(crate) struct Stranger<'a> {
     pub(crate) server: &'a Server,
     pub(crate) address: &'a Arc<str>,
+    /// By which door it came.
+    pub(crate) door: Door,
     pub(crate) certificate: Option<&'a PeerCertificate>,
 }
 
@@ -41,12 +43,13 @@ impl<'a> Stranger<'a> {
         Self {
             server: &connection.server,
             address: &connection.address,
+            door: connection.door,
             certificate: connection.certificate.as_deref(),
         }
     }
 
     fn principal(self) -> Principal {
-        Principal::anonymous(self.address.clone()).by(Door::Pulsar)
+        Principal::anonymous(self.address.clone()).by(self.door)
     }
 
     /// The role that its certificate proves.

@@ -1,0 +1,470 @@
+//! A session that consumes or reads: messages out, acknowledgements in.
+//!
+//! ```text
+//!   pushed: at most receiverQueueSize messages are with the caller unacknowledged; each acknowledgement makes room for one more
+//!   pulled: as many messages go out as the caller has permitted
+//! ```
+//! An acknowledgement goes on to the broker as it comes, and makes room here. A reader's makes room only.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use pharos_client::{ClientError, ConsumerOptions, Message, MessageId, earliest, latest};
+use pharos_runtime::{ShutdownToken, clock, iso_time};
+use pharos_types::SubscriptionName;
+use pharos_wire::proto::command_subscribe::{InitialPosition, SubType};
+use tokio::time::{Instant, Interval};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+use crate::UpgradeRefusal;
+use crate::frames::{ConsumerCommand, ConsumerMessage, EndOfTopic, read_id, write_id};
+use crate::link::Link;
+use crate::query::Query;
+use crate::refusal::said;
+use crate::socket::{SessionEnd, Socket, ticks};
+use crate::source::{ConsumerSource, Subscribing, next_of};
+use crate::target::SessionTarget;
+
+/// Unacknowledged messages with a caller who is pushed messages, unless it says less.
+const WINDOW_MAX: usize = 1000;
+/// The same with one who pulls, as no broker gives more by default.
+const PULLED_MAX: usize = 50_000;
+/// When a negative acknowledgement takes effect, unless the caller says otherwise.
+const NACK_DELAY: Duration = Duration::from_secs(60);
+/// Shortest time after which an unacknowledged message is asked for again.
+const ACK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+/// Asks the broker for a broadcast subscription.
+const KIND_PROPERTY: (&str, &str) = ("pharos.subscription", "broadcast");
+
+/// What a caller wants of its consumer.
+#[derive(Clone, Debug)]
+pub(crate) struct ConsumerParameters {
+    subscribing: Subscribing,
+    is_reader: bool,
+    window: usize,
+    is_pulled: bool,
+    ack_timeout: Option<Duration>,
+    nack_delay: Duration,
+}
+
+#[derive(Clone, Copy)]
+enum SubscriptionKind {
+    Of(SubType),
+    Broadcast,
+}
+
+impl ConsumerParameters {
+    /// # Errors
+    /// [`UpgradeRefusal`]: one of them is not possible.
+    pub(crate) fn of_consumer(
+        subscription: &SubscriptionName,
+        query: &mut Query,
+    ) -> Result<Self, UpgradeRefusal> {
+        let kinds = [
+            ("Exclusive", SubscriptionKind::Of(SubType::Exclusive)),
+            ("Shared", SubscriptionKind::Of(SubType::Shared)),
+            ("Failover", SubscriptionKind::Of(SubType::Failover)),
+            ("Key_Shared", SubscriptionKind::Of(SubType::KeyShared)),
+            ("Broadcast", SubscriptionKind::Broadcast),
+        ];
+        let kind = query.choice("subscriptionType", &kinds)?;
+        let mut options = match kind.unwrap_or(SubscriptionKind::Of(SubType::Exclusive)) {
+            SubscriptionKind::Of(kind) => ConsumerOptions::new(subscription.as_str(), kind),
+            SubscriptionKind::Broadcast => {
+                let (key, value) = KIND_PROPERTY;
+                ConsumerOptions::exclusive(subscription.as_str()).property(key, value)
+            }
+        };
+        if query.choice("subscriptionMode", &[("Durable", true), ("NonDurable", false)])? == Some(false) {
+            options.command.durable = Some(false);
+        }
+        let positions = [
+            ("Latest", InitialPosition::Latest),
+            ("Earliest", InitialPosition::Earliest),
+        ];
+        if let Some(position) = query.choice("subscriptionInitialPosition", &positions)? {
+            options.command.initial_position = Some(position as i32);
+        }
+        if let Some(name) = query.text("consumerName").filter(|name| !name.is_empty()) {
+            options = options.name(&name);
+        }
+        options.command.priority_level = query.value("priorityLevel")?;
+        let ack_timeout = query.millis("ackTimeoutMillis")?.filter(|time| !time.is_zero());
+        if ack_timeout.is_some_and(|time| time < ACK_TIMEOUT_MIN) {
+            return Err(UpgradeRefusal::bad_request(
+                "the parameter ackTimeoutMillis must be at least 1000",
+            ));
+        }
+        Ok(Self {
+            window: window(query)?,
+            is_pulled: query.value("pullMode")?.unwrap_or(false),
+            ack_timeout,
+            nack_delay: query.millis("negativeAckRedeliveryDelay")?.unwrap_or(NACK_DELAY),
+            subscribing: Subscribing { options, start: None },
+            is_reader: false,
+        })
+    }
+
+    /// # Errors
+    /// [`UpgradeRefusal`]: one of them is not possible.
+    pub(crate) fn of_reader(query: &mut Query) -> Result<Self, UpgradeRefusal> {
+        let start = match query.text("messageId").as_deref() {
+            None | Some("latest") => latest(),
+            Some("earliest") => earliest(),
+            Some(text) => read_id(text).ok_or_else(|| {
+                UpgradeRefusal::bad_request(
+                    "the parameter messageId is none of earliest, latest and a message id",
+                )
+            })?,
+        };
+        let name = query.text("readerName").filter(|name| !name.is_empty());
+        let subscription = format!("reader-{:x}", clock::wall_ms() ^ (clock::now().0 << 20));
+        let mut options = ConsumerOptions::exclusive(&subscription);
+        if let Some(name) = &name {
+            options = options.name(name);
+        }
+        Ok(Self {
+            window: window(query)?,
+            is_pulled: false,
+            ack_timeout: None,
+            nack_delay: NACK_DELAY,
+            subscribing: Subscribing {
+                options,
+                start: Some(start),
+            },
+            is_reader: true,
+        })
+    }
+}
+
+fn window(query: &mut Query) -> Result<usize, UpgradeRefusal> {
+    // The one of these that a session without keys can have.
+    query.choice("cryptoFailureAction", &[("FAIL", ())])?;
+    match query.value::<usize>("receiverQueueSize")? {
+        Some(0) => Err(UpgradeRefusal::bad_request(
+            "the parameter receiverQueueSize must be at least 1",
+        )),
+        size => Ok(size.unwrap_or(WINDOW_MAX).min(WINDOW_MAX)),
+    }
+}
+
+/// A message that is with the caller.
+struct Given {
+    id: MessageId,
+    source: usize,
+    at: Instant,
+}
+
+/// What ids are told apart by: ledger, entry, partition, place in the batch.
+type Key = (u64, u64, i32, i32);
+
+fn key_of(id: &MessageId) -> Key {
+    let (partition, index) = (id.partition.unwrap_or(-1), id.batch_index.unwrap_or(-1));
+    (id.ledger_id, id.entry_id, partition, index)
+}
+
+/// The consumers of a session.
+pub(crate) struct ConsumerSession {
+    link: Link,
+    sources: Vec<ConsumerSource>,
+    parameters: ConsumerParameters,
+    /// What the caller has and has not acknowledged.
+    given: HashMap<Key, Given>,
+    /// What it has given back, in the order in which it comes again.
+    given_back: VecDeque<Given>,
+    /// What it has permitted.
+    permits: u64,
+}
+
+impl ConsumerSession {
+    /// # Errors
+    /// [`UpgradeRefusal`]: there are none.
+    pub(crate) async fn open(
+        mut link: Link,
+        target: &SessionTarget,
+        mut parameters: ConsumerParameters,
+        payload_bytes_max: usize,
+    ) -> Result<Self, UpgradeRefusal> {
+        let options = &mut parameters.subscribing.options;
+        options.lookup = false;
+        options.receiver_queue_size = 0;
+        options.decompress_bytes_max = Some(payload_bytes_max);
+        let topics = link.topics(&target.topic.to_string()).await?;
+        let is_one_place = |start: &MessageId| {
+            start.ledger_id != earliest().ledger_id && start.ledger_id != latest().ledger_id
+        };
+        if topics.len() > 1 && parameters.subscribing.start.as_ref().is_some_and(is_one_place) {
+            let reason = "a partitioned topic is read from earliest or latest; name a partition to read it from a message";
+            return Err(UpgradeRefusal::bad_request(reason));
+        }
+        let mut sources = Vec::new();
+        for topic in topics {
+            sources.push(ConsumerSource::open(&mut link, &topic, &parameters.subscribing).await?);
+        }
+        Ok(Self {
+            link,
+            sources,
+            parameters,
+            given: HashMap::new(),
+            given_back: VecDeque::new(),
+            permits: 0,
+        })
+    }
+
+    /// Serves the caller until one of both goes. What it has not acknowledged is delivered again, here or elsewhere.
+    pub(crate) async fn run(mut self, mut socket: Socket, stop: &mut ShutdownToken) {
+        let mut ticks = ticks();
+        let end = loop {
+            if let Err(end) = self.step(&mut socket, stop, &mut ticks).await {
+                break end;
+            }
+        };
+        tracing::debug!(
+            ?end,
+            unacknowledged = self.given.len(),
+            "a WebSocket session of a consumer ends"
+        );
+        socket.close(end).await;
+    }
+
+    /// Messages that may go out now.
+    fn room(&self) -> usize {
+        let with_caller = self.given.len() + self.given_back.len();
+        match self.parameters.is_pulled {
+            true => PULLED_MAX
+                .saturating_sub(with_caller)
+                .min(usize::try_from(self.permits).unwrap_or(usize::MAX)),
+            // What was given back makes room, as what was acknowledged does.
+            false => self
+                .parameters
+                .window
+                .saturating_sub(self.given.len())
+                .min(PULLED_MAX.saturating_sub(with_caller)),
+        }
+    }
+
+    async fn step(
+        &mut self,
+        socket: &mut Socket,
+        stop: &mut ShutdownToken,
+        ticks: &mut Interval,
+    ) -> Result<(), SessionEnd> {
+        let room = self.room();
+        let each = room.div_ceil(self.sources.len().max(1));
+        for source in &mut self.sources {
+            if let Err(error) = source.grant(each as u64).await {
+                tracing::debug!(%error, "a consumer of a WebSocket gets no permits");
+            }
+        }
+        tokio::select! {
+            biased;
+            () = stop.triggered() => Err(SessionEnd::stopping()),
+            // Before what comes: who is busy all the time gives back in time as well.
+            _ = ticks.tick() => {
+                socket.on_tick().await?;
+                self.on_tick().await
+            }
+            text = socket.next() => self.on_text(socket, &text?).await,
+            (index, outcome) = next_of(&mut self.sources), if room > 0 => match outcome {
+                Ok(message) => self.on_message(socket, index, &message).await,
+                Err(error) => self.on_error(index, error).await,
+            },
+        }
+    }
+
+    async fn on_message(
+        &mut self,
+        socket: &mut Socket,
+        index: usize,
+        message: &Message,
+    ) -> Result<(), SessionEnd> {
+        let Some(source) = self.sources.get_mut(index) else {
+            return Ok(());
+        };
+        if !source.on_message(message) {
+            return Ok(());
+        }
+        if !message.metadata.encryption_keys.is_empty() {
+            return Err(SessionEnd::policy(
+                "the next message is encrypted, and such are not delivered to WebSockets",
+            ));
+        }
+        if message
+            .metadata
+            .num_chunks_from_msg
+            .is_some_and(|chunks| chunks > 1)
+        {
+            return Err(SessionEnd::policy(
+                "the next message is in chunks, and such are not delivered to WebSockets",
+            ));
+        }
+        let event_time = match &message.single {
+            Some(single) => single.event_time,
+            None => message.metadata.event_time,
+        };
+        let frame = ConsumerMessage {
+            message_id: write_id(&message.id),
+            payload: STANDARD.encode(&message.payload),
+            properties: message.properties(),
+            publish_time: iso_time(message.metadata.publish_time),
+            redelivery_count: message.redelivery_count,
+            event_time: event_time.filter(|ms| *ms > 0).map(iso_time),
+            key: message.key(),
+        };
+        let given = Given {
+            id: message.id.clone(),
+            source: index,
+            at: Instant::now(),
+        };
+        self.given.insert(key_of(&message.id), given);
+        self.permits = self.permits.saturating_sub(1);
+        socket.send(&frame).await
+    }
+
+    /// What a consumer says instead of a message.
+    async fn on_error(&mut self, index: usize, error: ClientError) -> Result<(), SessionEnd> {
+        let Some(source) = self.sources.get_mut(index) else {
+            return Ok(());
+        };
+        match error {
+            ClientError::EndOfTopic => {
+                source.has_ended = true;
+                // What was given back may still come.
+                source.consumer.expect_more();
+                Ok(())
+            }
+            ClientError::ClosedByBroker | ClientError::Disconnected { .. } => {
+                if !source.may_reopen() {
+                    return Err(SessionEnd::moved(&said(&error)));
+                }
+                tracing::debug!(%error, "a consumer of a WebSocket subscribes again");
+                let reopened = source.reopen(&mut self.link).await;
+                reopened.map_err(|error| SessionEnd::moved(&said(&error)))?;
+                // What is not acknowledged comes again by itself; the caller may still acknowledge it.
+                self.given.retain(|_, given| given.source != index);
+                self.given_back.retain(|given| given.source != index);
+                Ok(())
+            }
+            error => Err(SessionEnd::error(said(&error))),
+        }
+    }
+
+    async fn on_text(&mut self, socket: &mut Socket, text: &str) -> Result<(), SessionEnd> {
+        let command: ConsumerCommand = serde_json::from_str(text)
+            .map_err(|error| SessionEnd::malformed(format!("no command in JSON: {error}")))?;
+        match command.kind.as_deref() {
+            None | Some("" | "ack" | "acknowledge") => {
+                let id = id_in(&command)?;
+                self.acknowledge(&id).await
+            }
+            Some("negativeAcknowledge") if !self.parameters.is_reader => {
+                let id = id_in(&command)?;
+                self.give_back(&id);
+                Ok(())
+            }
+            Some("permit") if self.parameters.is_pulled => {
+                let Some(permits) = command.permit_messages else {
+                    return Err(SessionEnd::malformed("permitMessages is missing"));
+                };
+                self.permits = self.permits.saturating_add(u64::from(permits));
+                Ok(())
+            }
+            // Who is pushed messages needs none.
+            Some("permit") => Ok(()),
+            Some("unsubscribe") if !self.parameters.is_reader => {
+                for source in &mut self.sources {
+                    let outcome = source.consumer.unsubscribe(false).await;
+                    outcome.map_err(|error| SessionEnd::policy(said(&error)))?;
+                }
+                Err(SessionEnd::Goodbye(CloseCode::Normal, "unsubscribed".to_owned()))
+            }
+            Some("isEndOfTopic") => {
+                let end_of_topic = self.sources.iter().all(|source| source.has_ended);
+                socket.send(&EndOfTopic { end_of_topic }).await
+            }
+            Some(_) => Err(SessionEnd::malformed("there is no command of this type here")),
+        }
+    }
+
+    async fn acknowledge(&mut self, id: &MessageId) -> Result<(), SessionEnd> {
+        let key = key_of(id);
+        let (id, index) = match self.given.remove(&key) {
+            Some(given) => (given.id, given.source),
+            // Of an earlier session. A place in a batch says nothing of what is left of that: it comes again.
+            None if id.batch_index.is_none() => (id.clone(), self.source_of(id)),
+            None => match self.taken_back(&key) {
+                Some(given) => (given.id, given.source),
+                None => return Ok(()),
+            },
+        };
+        let Some(source) = self.sources.get_mut(index).filter(|_| !self.parameters.is_reader) else {
+            return Ok(());
+        };
+        match source.consumer.ack(&id).await {
+            Ok(()) => Ok(()),
+            // It comes again, once the consumer has subscribed again.
+            Err(error) if error.is_transient() => Ok(()),
+            Err(error) => Err(SessionEnd::error(said(&error))),
+        }
+    }
+
+    /// One that was given back and is acknowledged before it came again.
+    fn taken_back(&mut self, key: &Key) -> Option<Given> {
+        let index = self
+            .given_back
+            .iter()
+            .position(|given| key_of(&given.id) == *key)?;
+        self.given_back.remove(index)
+    }
+
+    fn source_of(&self, id: &MessageId) -> usize {
+        match self.sources.len() {
+            1 => 0,
+            _ => usize::try_from(id.partition.unwrap_or_default()).unwrap_or(usize::MAX),
+        }
+    }
+
+    fn give_back(&mut self, id: &MessageId) {
+        // What is not with the caller cannot be given back.
+        if let Some(given) = self.given.remove(&key_of(id)) {
+            let at = Instant::now() + self.parameters.nack_delay;
+            self.given_back.push_back(Given { at, ..given });
+        }
+    }
+
+    /// Asks again for what was given back, and for what the caller has had for too long.
+    async fn on_tick(&mut self) -> Result<(), SessionEnd> {
+        let now = Instant::now();
+        let mut due: Vec<Given> = Vec::new();
+        while let Some(given) = self.given_back.pop_front_if(|given| given.at <= now) {
+            due.push(given);
+        }
+        if let Some(timeout) = self.parameters.ack_timeout {
+            let is_late = |given: &Given| now.duration_since(given.at) >= timeout;
+            due.extend(
+                self.given
+                    .extract_if(|_, given| is_late(given))
+                    .map(|(_, given)| given),
+            );
+        }
+        for (index, source) in self.sources.iter_mut().enumerate() {
+            let of_source = due.iter().filter(|given| given.source == index);
+            let ids: Vec<MessageId> = of_source.map(|given| given.id.clone()).collect();
+            if ids.is_empty() {
+                continue;
+            }
+            if let Err(error) = source.consumer.redeliver(&ids).await {
+                tracing::debug!(%error, "a consumer of a WebSocket gives nothing back");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn id_in(command: &ConsumerCommand) -> Result<MessageId, SessionEnd> {
+    let text = command.message_id.as_deref();
+    let id = text.ok_or_else(|| SessionEnd::malformed("messageId is missing"))?;
+    read_id(id).ok_or_else(|| SessionEnd::malformed("messageId is none"))
+}
