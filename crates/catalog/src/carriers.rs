@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use pharos_types::{Domain, Position, SubscriptionName, TopicName, hash};
+use pharos_types::{Domain, NamespaceName, Position, SubscriptionName, TopicName, hash};
 use serde_json::Value;
 
 use super::policies::CARRIERS_MAX;
@@ -213,6 +213,22 @@ pub(super) fn carrier_bundle(name: &TopicName) -> Option<String> {
     Some(format!("carrier_{number}_{local}"))
 }
 
+/// The carrier whose bundle is `<tenant>/<namespace>/<bundle>`; `None` for the bundle of other topics.
+#[must_use]
+pub fn carrier_in(bundle: &str) -> Option<TopicName> {
+    let (namespace, bundle) = bundle.rsplit_once('/')?;
+    let (number, local) = bundle.strip_prefix("carrier_")?.split_once('_')?;
+    let (mut bytes, mut rest) = (Vec::new(), local);
+    while let Some((plain, encoded)) = rest.split_once('%') {
+        bytes.extend_from_slice(plain.as_bytes());
+        bytes.push(u8::from_str_radix(encoded.get(..2)?, 16).ok()?);
+        rest = encoded.get(2..)?;
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    let topic = format!("persistent://{namespace}/{}", String::from_utf8(bytes).ok()?);
+    carrier_name(&topic.parse().ok()?, number.parse().ok()?)
+}
+
 /// What is on record of carriers.
 #[derive(Clone, Copy)]
 pub struct Carriers<'a> {
@@ -261,12 +277,24 @@ impl<'a> Carriers<'a> {
         policies.map_or(1, |policies| policies.broadcast_carriers())
     }
 
+    /// Whether a topic has, or had, subscriptions with carriers: those may have left something.
+    #[must_use]
+    pub fn were_there(self, topic: &TopicName) -> bool {
+        let policies = self.catalog.topic_policies(topic);
+        let all = policies.0.get(CARRIED).and_then(Value::as_object);
+        all.is_some_and(|all| all.contains_key(topic.local()))
+    }
+
     /// All topics that have subscriptions with carriers, and how many slots the largest has.
     #[must_use]
     pub fn topics(self) -> Vec<(TopicName, u32)> {
+        self.topics_where(|_| true)
+    }
+
+    fn topics_where(self, is_meant: impl Fn(&NamespaceName) -> bool) -> Vec<(TopicName, u32)> {
         let state = self.catalog.inner.known.read();
         let mut found = Vec::new();
-        for (namespace, known) in &state.namespaces {
+        for (namespace, known) in state.namespaces.iter().filter(|(name, _)| is_meant(name)) {
             for record in known.topic_policies.values() {
                 let Some(topics) = record.value.0.get(CARRIED).and_then(Value::as_object) else {
                     continue;
@@ -283,20 +311,28 @@ impl<'a> Carriers<'a> {
         found
     }
 
-    /// Takes what is on record of a topic's subscriptions away.
+    /// Takes what is on record of a topic's subscriptions away, once nothing is left of its carriers.
     ///
     /// # Errors
     /// As for [`note`](Self::note).
     pub async fn forget(self, topic: &TopicName) -> Result<(), TopicError> {
-        for name in self.of_topic(topic).into_keys() {
-            if let Ok(subscription) = SubscriptionName::new(&name) {
-                self.note(topic, &subscription, None).await?;
-            }
+        if !self.were_there(topic) {
+            return Ok(());
         }
-        Ok(())
+        let change = |policies: &mut TopicPolicies| {
+            let Some(all) = policies.0.get_mut(CARRIED).and_then(Value::as_object_mut) else {
+                return;
+            };
+            all.remove(topic.local());
+            if all.is_empty() {
+                policies.0.remove(CARRIED);
+            }
+        };
+        change_topic_policies(self.catalog, topic, change).await
     }
 
-    /// Notes what a subscription is now; `None`: it has no carriers, or is gone.
+    /// Notes what a subscription is now; `None`: it has no carriers, or is gone. That the topic had some stays on record until
+    /// [`forget`](Self::forget).
     ///
     /// # Errors
     /// `TenantNotFound`, `NamespaceNotFound`, `Store`.
@@ -320,10 +356,6 @@ impl<'a> Carriers<'a> {
                     Some(carried) => of_topic.insert(subscription.to_string(), carried.to_string().into()),
                     None => of_topic.remove(subscription.as_str()),
                 };
-            }
-            all.retain(|_, of_topic| of_topic.as_object().is_some_and(|it| !it.is_empty()));
-            if all.is_empty() {
-                policies.0.remove(CARRIED);
             }
         };
         change_topic_policies(self.catalog, topic, change).await
@@ -372,16 +404,27 @@ mod tests {
 
     #[test]
     fn the_name_of_a_carrier_says_whose_it_is() {
-        for local in ["news", "news-partition-3", "a__b", "__x__1"] {
+        for local in ["news", "news-partition-3", "a__b", "__x__1", "50%_é"] {
             let topic: TopicName = format!("persistent://t/n/{local}").parse().unwrap();
             for number in [1, CARRIERS_MAX - 1] {
                 let carrier = carrier_name(&topic, number).unwrap();
                 assert_eq!(carrier_of(&carrier), Some((topic.clone(), number)));
                 assert_eq!(carrier.base(), carrier, "it is no partition");
+                let bundle = format!("t/n/{}", carrier_bundle(&carrier).unwrap());
+                assert_eq!(carrier_in(&bundle), Some(carrier.clone()), "{bundle}");
                 assert_eq!(carrier_name(&carrier, 1), None);
             }
             assert_eq!(carrier_name(&topic, 0), None);
             assert_eq!(carrier_name(&topic, CARRIERS_MAX), None);
+        }
+        for other in [
+            "t/n/0x00000000_0xffffffff",
+            "t/n/carrier_0_a",
+            "t/n/carrier_1_%4",
+            "carrier_1_a",
+            "",
+        ] {
+            assert_eq!(carrier_in(other), None, "{other}");
         }
         let passing: TopicName = "non-persistent://t/n/news".parse().unwrap();
         assert_eq!(carrier_name(&passing, 1), None);

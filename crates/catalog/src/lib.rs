@@ -74,8 +74,8 @@ mod watcher;
 
 pub use bundles::{BundleRange, count_bundles};
 pub use carriers::{
-    CARRIER_MOVED, CARRIERS, CarrierMove, CarrierMoveKind, CarrierSlots, Carriers, carrier_name, carrier_of,
-    carriers_of,
+    CARRIER_MOVED, CARRIERS, CarrierMove, CarrierMoveKind, CarrierSlots, Carriers, carrier_in, carrier_name,
+    carrier_of, carriers_of,
 };
 pub use changed_settings::{ChangeSettingError, ChangeableSettings, ChangedSettings, RuntimeSettings};
 pub use clusters::{ClusterError, Clusters};

@@ -370,6 +370,25 @@ impl BundleOwnership {
         Err(OwnershipError::NotReady("others take and leave the bundle"))
     }
 
+    /// Deletes our key of a topic's bundle.
+    async fn let_go(&self, topic: &TopicName) -> Result<(), OwnershipError> {
+        let Some(key) = self.key_of(topic) else {
+            return Ok(());
+        };
+        {
+            let stopping = |_| OwnershipError::NotReady("it is stopping");
+            let _turn = self.turn.acquire().await.map_err(stopping)?;
+            let Some(version) = self.lock().ours.remove(&key) else {
+                return Ok(());
+            };
+            forget_earlier_life(&*self.store, &key, version).await?;
+        }
+        // What came to be loaded meanwhile is closed.
+        self.tell_loss();
+        self.tell_change();
+        Ok(())
+    }
+
     /// The key is put: it is ours, unless the session was lost meanwhile.
     fn note_taken(
         &self,
@@ -461,6 +480,16 @@ impl Ownership for BundleOwnership {
 
     fn take_bundle<'a>(&'a self, bundle: &'a str) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
         Box::pin(self.place_bundle(format!("{PREFIX}{bundle}")))
+    }
+
+    fn bundles(&self) -> BTreeSet<String> {
+        let state = self.lock();
+        let names = state.ours.keys().filter_map(|key| key.strip_prefix(PREFIX));
+        names.map(str::to_owned).collect()
+    }
+
+    fn release<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<(), OwnershipError>> {
+        Box::pin(self.let_go(topic))
     }
 
     fn leader(&self) -> Option<Arc<BrokerAddresses>> {

@@ -17,7 +17,7 @@ use crate::assign::least_for;
 use crate::balance::{self, BalanceOptions};
 use crate::bundles::PREFIX;
 use crate::keeping::REGISTRY;
-use crate::{BundleOwnership, LoadReport};
+use crate::{BundleOwnership, LoadReport, Ownership as _};
 
 /// What is known of loads.
 #[derive(Default)]
@@ -103,9 +103,7 @@ impl Balancer {
     /// Bundles that this broker owns, as `<tenant>/<namespace>/<range>`.
     #[must_use]
     pub fn bundles(&self) -> BTreeSet<String> {
-        let state = self.ownership.lock();
-        let names = state.ours.keys().filter_map(|key| key.strip_prefix(PREFIX));
-        names.map(str::to_owned).collect()
+        self.ownership.bundles()
     }
 
     /// What this broker told of itself last.

@@ -125,8 +125,8 @@ impl Home {
         if name.domain() == Domain::Persistent {
             let (engine, metadata) = self.stores_of(&name);
             let layout = self.cx.shared.options.managed_ledger.layout;
-            let is_carried = !Carriers::of(catalog).of_topic(&name).is_empty();
-            let carriers = carriers_of(&name).filter(|_| is_carried);
+            let was_carried = Carriers::of(catalog).were_there(&name);
+            let carriers = carriers_of(&name).filter(|_| was_carried);
             // The topic first: carriers that live see that their source is gone.
             for name in [name.clone()].into_iter().chain(carriers) {
                 let log_name = pharos_managed_ledger::storage_name(&name, layout);
