@@ -12,13 +12,14 @@
 //!
 //! Always true: a subscription of a carrier whose [`CarrierSlots`] is not the one in the policies is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
 use pharos_types::{Domain, NamespaceName, Position, SubscriptionName, TopicName, hash};
 use serde_json::Value;
 
+use super::known::Namespace;
 use super::policies::CARRIERS_MAX;
 use super::topic_policies::change_topic_policies;
 use super::topics::TopicError;
@@ -285,30 +286,46 @@ impl<'a> Carriers<'a> {
         all.is_some_and(|all| all.contains_key(topic.local()))
     }
 
+    /// The bundles that are to be at other brokers than `bundle`, all as `<tenant>/<namespace>/<bundle>`: two slots of a topic at one
+    /// broker serve its consumers no better than one.
+    #[must_use]
+    pub fn apart_from(self, bundle: &str) -> Vec<String> {
+        let Some((namespace, name)) = bundle.rsplit_once('/') else {
+            return Vec::new();
+        };
+        let Ok(of): Result<NamespaceName, _> = namespace.parse() else {
+            return Vec::new();
+        };
+        let carried = {
+            let state = self.catalog.inner.known.read();
+            let known = state.namespaces.get(&of);
+            known.map(|known| carried_in(&of, known)).unwrap_or_default()
+        };
+        let carrier = carrier_in(bundle);
+        let source = carrier.as_ref().and_then(carrier_of).map(|(source, _)| source);
+        let mut found = BTreeSet::new();
+        for (topic, slots) in carried {
+            let of_topic = self.catalog.bundle_of(&topic);
+            let is_meant = match &source {
+                Some(source) => *source == topic,
+                None => of_topic.as_deref() == Some(name),
+            };
+            if is_meant {
+                let carriers = (1..slots).filter_map(|number| carrier_name(&topic, number));
+                found.extend(carriers.filter_map(|carrier| carrier_bundle(&carrier)));
+                found.extend(of_topic);
+            }
+        }
+        found.remove(name);
+        found.iter().map(|other| format!("{namespace}/{other}")).collect()
+    }
+
     /// All topics that have subscriptions with carriers, and how many slots the largest has.
     #[must_use]
     pub fn topics(self) -> Vec<(TopicName, u32)> {
-        self.topics_where(|_| true)
-    }
-
-    fn topics_where(self, is_meant: impl Fn(&NamespaceName) -> bool) -> Vec<(TopicName, u32)> {
         let state = self.catalog.inner.known.read();
-        let mut found = Vec::new();
-        for (namespace, known) in state.namespaces.iter().filter(|(name, _)| is_meant(name)) {
-            for record in known.topic_policies.values() {
-                let Some(topics) = record.value.0.get(CARRIED).and_then(Value::as_object) else {
-                    continue;
-                };
-                for local in topics.keys() {
-                    let Ok(topic) = format!("persistent://{namespace}/{local}").parse() else {
-                        continue;
-                    };
-                    let slots = on_record(&record.value, &topic).values().map(|it| it.slots).max();
-                    found.extend(slots.map(|slots| (topic, slots)));
-                }
-            }
-        }
-        found
+        let all = state.namespaces.iter();
+        all.flat_map(|(name, known)| carried_in(name, known)).collect()
     }
 
     /// Takes what is on record of a topic's subscriptions away, once nothing is left of its carriers.
@@ -387,6 +404,24 @@ impl<'a> Carriers<'a> {
         };
         change_topic_policies(self.catalog, topic, change).await
     }
+}
+
+/// The topics of a namespace that have subscriptions with carriers, and how many slots the largest has.
+fn carried_in(namespace: &NamespaceName, known: &Namespace) -> Vec<(TopicName, u32)> {
+    let mut found = Vec::new();
+    for record in known.topic_policies.values() {
+        let Some(topics) = record.value.0.get(CARRIED).and_then(Value::as_object) else {
+            continue;
+        };
+        for local in topics.keys() {
+            let Ok(topic) = format!("persistent://{namespace}/{local}").parse() else {
+                continue;
+            };
+            let slots = on_record(&record.value, &topic).values().map(|it| it.slots).max();
+            found.extend(slots.map(|slots| (topic, slots)));
+        }
+    }
+    found
 }
 
 fn on_record(policies: &TopicPolicies, topic: &TopicName) -> BTreeMap<String, CarrierSlots> {

@@ -17,6 +17,9 @@ use crate::{BundleOwnership, Owner, OwnershipError};
 /// Says which of some brokers may have bundles of a namespace; `None`: any of them. It must not wait.
 pub type CandidatesOf = Box<dyn Fn(&NamespaceName, &[String]) -> Option<Vec<String>> + Send + Sync>;
 
+/// Says which bundles are better at other brokers than a bundle, all as `<tenant>/<namespace>/<range>`; it must not wait.
+pub type ApartFrom = Box<dyn Fn(&str) -> Vec<String> + Send + Sync>;
+
 /// A bundle that another broker is to take.
 pub(crate) struct Assigned {
     to: String,
@@ -30,8 +33,49 @@ impl BundleOwnership {
         let _ = self.candidates.set(candidates);
     }
 
-    /// Those of `brokers` that may have a bundle `<tenant>/<namespace>/<range>`.
+    /// From now on a bundle goes to a broker that has none of those from which it is to be apart, where there is one. A second call
+    /// changes nothing.
+    pub fn keep_apart(&self, apart_from: ApartFrom) {
+        let _ = self.apart_from.set(apart_from);
+    }
+
+    /// Those of `brokers` that may have a bundle `<tenant>/<namespace>/<range>`; where it is to be apart from others, those that have
+    /// none of them, if there are any.
     pub(crate) fn allowed(&self, bundle: &str, brokers: &[String]) -> Vec<String> {
+        let named = self.named(bundle, brokers);
+        let free = self.free_of(bundle, &named);
+        if free.is_empty() { named } else { free }
+    }
+
+    /// Those of `brokers` that have none of the bundles from which `bundle` is to be apart.
+    fn free_of(&self, bundle: &str, brokers: &[String]) -> Vec<String> {
+        let others = self.apart_from.get().map(|of| of(bundle)).unwrap_or_default();
+        if others.is_empty() {
+            return brokers.to_vec();
+        }
+        let state = self.lock();
+        let has_one = |id: &String| {
+            others.iter().any(|other| {
+                let key = format!("{PREFIX}{other}");
+                let is_ours = state.ours.contains_key(&key) && self.id() == Some(id);
+                let is_its = state
+                    .others
+                    .get(&key)
+                    .is_some_and(|owner| owner.broker_id() == id);
+                // On its way there.
+                is_ours
+                    || is_its
+                    || state
+                        .assigned
+                        .get(&key)
+                        .is_some_and(|assigned| assigned.to == *id)
+            })
+        };
+        brokers.iter().filter(|id| !has_one(id)).cloned().collect()
+    }
+
+    /// Those of `brokers` that may have a bundle by the rules.
+    fn named(&self, bundle: &str, brokers: &[String]) -> Vec<String> {
         let namespace = bundle
             .rsplit_once('/')
             .and_then(|(namespace, _)| namespace.parse().ok());
@@ -119,12 +163,20 @@ fn apart(ownership: &BundleOwnership, key: &str, turn: u32) -> Option<String> {
     let us = ownership.id()?;
     let mut others: Vec<String> = ownership.lock().brokers.iter().cloned().collect();
     others.retain(|id| id != us);
-    let mut others = ownership.allowed(key.strip_prefix(PREFIX).unwrap_or(key), &others);
+    let bundle = key.strip_prefix(PREFIX).unwrap_or(key);
+    let named = ownership.named(bundle, &others);
+    let free = ownership.free_of(bundle, &named);
+    // Where all have one, this broker is one of them.
+    let all = named.len() + 1;
+    let (mut others, places) = match free.len() {
+        0 => (named, all),
+        places => (free, places),
+    };
     // Each topic begins with another one, so that many topics come to all of them.
     let of_topic = key.rsplit_once('/').map_or(key, |(_, bundle)| bundle);
     let of_topic = of_topic.splitn(3, '_').last().unwrap_or(of_topic);
     others.sort_by_cached_key(|id| hash::bundle_hash(&format!("{id} {of_topic}")));
-    let place = usize::try_from(turn.saturating_sub(1)).unwrap_or(0) % (others.len() + 1);
+    let place = usize::try_from(turn.saturating_sub(1)).unwrap_or(0) % places;
     others.into_iter().nth(place)
 }
 

@@ -25,7 +25,7 @@ use pharos_types::TopicName;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::arriving::{Taking, wait_while_taking};
-use crate::assign::{Assigned, CandidatesOf, note_assigned, place_apart};
+use crate::assign::{ApartFrom, Assigned, CandidatesOf, note_assigned, place_apart};
 use crate::handover::NOTES;
 use crate::keeping::{REGISTRY, ended};
 use crate::leader::LEADER;
@@ -59,6 +59,8 @@ pub struct BundleOwnership {
     us: OnceLock<Bytes>,
     /// Which brokers may have what; without it any may.
     pub(crate) candidates: OnceLock<CandidatesOf>,
+    /// Which bundles are to be at different brokers; without it none.
+    pub(crate) apart_from: OnceLock<ApartFrom>,
     /// The key under which we are registered.
     pub(crate) registration: OnceLock<String>,
     pub(crate) state: Mutex<OwnedBundles>,
@@ -106,6 +108,7 @@ impl BundleOwnership {
             options,
             us: OnceLock::new(),
             candidates: OnceLock::new(),
+            apart_from: OnceLock::new(),
             registration: OnceLock::new(),
             state: Mutex::default(),
             turn: Semaphore::new(1),

@@ -22,7 +22,7 @@ mod ownership;
 mod reports;
 
 pub use addresses::{BrokerAddresses, ListenerUrls, Listeners};
-pub use assign::CandidatesOf;
+pub use assign::{ApartFrom, CandidatesOf};
 pub use balance::BalanceOptions;
 pub use bundles::{BundleOf, BundleOwnership, SessionOptions};
 pub use handover::HandoverError;

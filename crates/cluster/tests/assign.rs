@@ -120,3 +120,73 @@ fn a_caller_that_goes_away_leaves_no_note() {
         panic!("the bundle is not taken, or the note stays");
     });
 }
+
+/// A broker in whose eyes a topic's bundle is to be apart from those of its parts, `a` to `c`.
+fn spread_broker(store: &Arc<Memory>, number: u16) -> Arc<BundleOwnership> {
+    let bundle = |topic: &TopicName| Some(topic.local().to_owned());
+    let ownership = BundleOwnership::new(store.clone(), SESSION, Box::new(bundle));
+    ownership.keep_apart(Box::new(|bundle| {
+        let all = ["a", "b", "c"].map(|part| format!("public/default/{part}"));
+        match all.iter().any(|part| part == bundle) {
+            true => all.into_iter().filter(|part| part != bundle).collect(),
+            false => Vec::new(),
+        }
+    }));
+    ownership.serve(&addresses(number));
+    pharos_runtime::spawn_local(ownership.clone().run());
+    ownership
+}
+
+fn part(name: &str) -> TopicName {
+    format!("persistent://public/default/{name}").parse().unwrap()
+}
+
+#[test]
+fn bundles_that_are_to_be_apart_are_while_there_are_brokers_for_it() {
+    run(async {
+        let store = Arc::new(Memory::new());
+        let brokers = [1, 2, 3].map(|number| spread_broker(&store, number));
+        let [one, two, third] = &brokers;
+        know_each_other(&[one, two, third]).await;
+        let mut owners = Vec::new();
+        // Of others the first one has more: it would be the last to get another.
+        for filler in ["f1", "f2", "f3", "f4"] {
+            let _ = two.acquire(&part(filler)).await.unwrap();
+        }
+        for name in ["a", "b", "c"] {
+            let owner = one.acquire(&part(name)).await.unwrap();
+            let owner = match owner {
+                Owner::Us => "127.0.0.1:1".to_owned(),
+                Owner::Other(addresses) => addresses.broker_id().to_owned(),
+                Owner::Unowned => panic!("{name} has no owner"),
+            };
+            assert!(!owners.contains(&owner), "{name} is beside another at {owner}");
+            owners.push(owner);
+        }
+    });
+}
+
+#[test]
+fn what_is_dealt_apart_comes_to_a_broker_that_has_none_whatever_its_turn() {
+    run(async {
+        let store = Arc::new(Memory::new());
+        let brokers = [1, 2, 3].map(|number| spread_broker(&store, number));
+        let [one, two, third] = &brokers;
+        know_each_other(&[one, two, third]).await;
+        let mut owners = vec![Owner::Us];
+        assert_eq!(one.acquire(&part("a")).await.unwrap(), Owner::Us);
+        // Any turn: the last owner of one was lost, and the other is where it was.
+        for (name, turn) in [("b", 2), ("c", 2)] {
+            let owner = one.acquire_apart(&part(name), turn).await.unwrap();
+            assert!(!owners.contains(&owner), "{name}: {owner:?}");
+            owners.push(owner);
+        }
+        // Where there is no broker left it is beside another, and not without an owner.
+        let lonely = Arc::new(Memory::new());
+        let only = spread_broker(&lonely, 1);
+        know_each_other(&[&only]).await;
+        for name in ["a", "b"] {
+            assert_eq!(only.acquire(&part(name)).await.unwrap(), Owner::Us);
+        }
+    });
+}
