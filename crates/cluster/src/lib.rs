@@ -15,6 +15,7 @@ mod balance;
 mod bundles;
 mod handover;
 mod keeping;
+mod keys;
 mod leader;
 mod limits;
 mod load;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use pharos_metadata::Expect;
 use pharos_runtime::clock::{self, Nanos};
 
-use crate::assign::least_for;
+use crate::assign::Placing;
 use crate::balance::{self, BalanceOptions};
 use crate::bundles::PREFIX;
 use crate::keeping::REGISTRY;
@@ -145,7 +145,7 @@ impl Balancer {
     /// The other broker that should have a bundle `<tenant>/<namespace>/<range>` by what all carry; `None`: it stays here.
     #[must_use]
     pub fn better_place(&self, bundle: &str) -> Option<String> {
-        let found = least_for(&self.ownership, &format!("{PREFIX}{bundle}"));
+        let found = Placing(&self.ownership).least_for(&format!("{PREFIX}{bundle}"));
         found.ok().flatten()
     }
 
@@ -219,7 +219,7 @@ impl Balancer {
             us,
             &reports,
             |bundle| ours.contains(bundle),
-            |bundle, brokers| self.ownership.allowed(bundle, brokers),
+            |bundle, brokers| Placing(&self.ownership).allowed(bundle, brokers),
             &options,
         )
     }
