@@ -110,8 +110,8 @@ impl Home {
     async fn delete_held(self: &Rc<Self>, held: Held) -> Result<(), TopicError> {
         let catalog = &self.cx.shared.catalog;
         let name = held.name().clone();
-        if let Err(error) = catalog.begin_delete(&name).await {
-            if !catalog.is_deleting(&name) {
+        if let Err(error) = catalog.deletions().begin(&name).await {
+            if !catalog.deletions().has(&name) {
                 held.reopen();
             } else if let Some(topic) = held.topic() {
                 // In doubt: nothing may be acknowledged that the mark would condemn.
@@ -147,7 +147,7 @@ impl Home {
         let mut pause = UNFINISHED_INTERVAL;
         loop {
             let mut has_failed = false;
-            for unfinished in self.cx.shared.catalog.unfinished_deletes() {
+            for unfinished in self.cx.shared.catalog.deletions().unfinished() {
                 has_failed |= !self.finish(unfinished).await;
             }
             pause = match has_failed {
@@ -172,7 +172,7 @@ impl Home {
             Unfinished::Topic(name) => self.delete_topic(name, DeleteIf::Always).await,
             Unfinished::Partitioned(name) => self.finish_partitioned(name).await,
             Unfinished::InDoubt(name) => {
-                let settled = catalog.settle_delete(name).await;
+                let settled = catalog.deletions().settle(name).await;
                 settled.map_err(|error| TopicError::Metadata(error.to_string()))
             }
         };
