@@ -141,45 +141,44 @@ fn part(name: &str) -> TopicName {
     format!("persistent://public/default/{name}").parse().unwrap()
 }
 
+/// Three brokers; the second has `a`.
+async fn three_brokers() -> [Arc<BundleOwnership>; 3] {
+    let store = Arc::new(Memory::new());
+    let brokers = [1, 2, 3].map(|number| spread_broker(&store, number));
+    let [one, two, third] = &brokers;
+    know_each_other(&[one, two, third]).await;
+    assert_eq!(one.acquire(&part("a")).await.unwrap(), Owner::Us);
+    one.hand_over("public/default/a", "127.0.0.1:2").await.unwrap();
+    one.end_handover("public/default/a").await;
+    assert_eq!(two.owner_of(&part("a")), Owner::Us);
+    brokers
+}
+
 #[test]
-fn bundles_that_are_to_be_apart_are_while_there_are_brokers_for_it() {
+fn a_bundle_comes_to_no_broker_that_has_one_from_which_it_is_apart() {
     run(async {
-        let store = Arc::new(Memory::new());
-        let brokers = [1, 2, 3].map(|number| spread_broker(&store, number));
-        let [one, two, third] = &brokers;
-        know_each_other(&[one, two, third]).await;
-        let mut owners = Vec::new();
-        // Of others the first one has more: it would be the last to get another.
-        for filler in ["f1", "f2", "f3", "f4"] {
-            let _ = two.acquire(&part(filler)).await.unwrap();
+        let [one, ..] = &three_brokers().await;
+        // Of the others the first has more, so that the second would be the first choice.
+        for filler in ["f1", "f2", "f3"] {
+            let _ = one.acquire(&part(filler)).await.unwrap();
         }
-        for name in ["a", "b", "c"] {
-            let owner = one.acquire(&part(name)).await.unwrap();
-            let owner = match owner {
-                Owner::Us => "127.0.0.1:1".to_owned(),
-                Owner::Other(addresses) => addresses.broker_id().to_owned(),
-                Owner::Unowned => panic!("{name} has no owner"),
-            };
-            assert!(!owners.contains(&owner), "{name} is beside another at {owner}");
-            owners.push(owner);
-        }
+        let third = Owner::Other(Arc::new(addresses(3)));
+        assert_eq!(one.acquire(&part("b")).await.unwrap(), third);
+        assert_eq!(one.acquire(&part("c")).await.unwrap(), Owner::Us);
     });
 }
 
 #[test]
 fn what_is_dealt_apart_comes_to_a_broker_that_has_none_whatever_its_turn() {
     run(async {
-        let store = Arc::new(Memory::new());
-        let brokers = [1, 2, 3].map(|number| spread_broker(&store, number));
-        let [one, two, third] = &brokers;
-        know_each_other(&[one, two, third]).await;
-        let mut owners = vec![Owner::Us];
-        assert_eq!(one.acquire(&part("a")).await.unwrap(), Owner::Us);
-        // Any turn: the last owner of one was lost, and the other is where it was.
-        for (name, turn) in [("b", 2), ("c", 2)] {
-            let owner = one.acquire_apart(&part(name), turn).await.unwrap();
-            assert!(!owners.contains(&owner), "{name}: {owner:?}");
-            owners.push(owner);
+        for turn in 1..=3 {
+            let [one, ..] = &three_brokers().await;
+            let third = Owner::Other(Arc::new(addresses(3)));
+            assert_eq!(
+                one.acquire_apart(&part("b"), turn).await.unwrap(),
+                third,
+                "turn {turn}"
+            );
         }
         // Where there is no broker left it is beside another, and not without an owner.
         let lonely = Arc::new(Memory::new());
