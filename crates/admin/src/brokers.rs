@@ -101,7 +101,7 @@ fn all_namespaces(admin: &Admin) -> Vec<NamespaceName> {
         .tenants()
         .names()
         .iter()
-        .flat_map(|tenant| admin.catalog.namespaces_of(tenant))
+        .flat_map(|tenant| admin.catalog.namespaces().of(tenant))
         .collect()
 }
 

@@ -28,10 +28,10 @@ pub(crate) async fn delete_with_topics(admin: &Admin, name: &NamespaceName) -> A
             "Broker doesn't allow forced deletion of namespaces",
         ));
     }
-    let _leaving = admin.catalog.begin_delete_namespace(name)?;
+    let _leaving = admin.catalog.namespaces().begin_delete(name)?;
     for round in 1.. {
         delete_topics(admin, name).await?;
-        match admin.catalog.delete_namespace(name).await {
+        match admin.catalog.namespaces().delete(name).await {
             Err(NamespaceError::NotEmpty) if round < ROUNDS_MAX => tokio::time::sleep(ROUND_PAUSE).await,
             outcome => return Ok(outcome?),
         }
@@ -41,7 +41,7 @@ pub(crate) async fn delete_with_topics(admin: &Admin, name: &NamespaceName) -> A
 
 /// Deletes a namespace without topics of users. Those that the system keeps there for itself go first, with what they store.
 pub(crate) async fn delete_empty(admin: &Admin, name: &NamespaceName) -> ApiResult<()> {
-    let leaving = admin.catalog.begin_delete_namespace(name)?;
+    let leaving = admin.catalog.namespaces().begin_delete(name)?;
     let topics = admin.catalog.topics(name, ListMode::Persistent, true);
     let wholes = [Domain::Persistent, Domain::NonPersistent]
         .map(|domain| admin.catalog.partitioned().names(name, domain))
@@ -49,7 +49,7 @@ pub(crate) async fn delete_empty(admin: &Admin, name: &NamespaceName) -> ApiResu
     if topics.iter().chain(&wholes).all(TopicName::is_system) {
         delete_topics(admin, name).await?;
     }
-    admin.catalog.delete_namespace(name).await?;
+    admin.catalog.namespaces().delete(name).await?;
     drop(leaving);
     Ok(())
 }
@@ -61,7 +61,7 @@ pub(crate) async fn delete_with_namespaces(admin: &Admin, tenant: &str) -> ApiRe
             "Broker doesn't allow forced deletion of tenants",
         ));
     }
-    for name in admin.catalog.namespaces_of(tenant) {
+    for name in admin.catalog.namespaces().of(tenant) {
         delete_with_topics(admin, &name).await?;
     }
     admin.catalog.tenants().delete(tenant).await?;

@@ -144,7 +144,7 @@ async fn store(
     value: Value,
 ) -> ApiResult<StatusCode> {
     let cluster = &admin.options.cluster_name;
-    let stored = admin.catalog.update_policies(name, |policies| {
+    let stored = admin.catalog.namespaces().update_policies(name, |policies| {
         if at.by_cluster {
             let mut clusters: Map<String, Value> = policies.get_as(at.member).unwrap_or_default();
             if value.is_null() {
@@ -219,7 +219,7 @@ async fn change_quota(
     kind: &str,
     quota: Option<Value>,
 ) -> ApiResult<StatusCode> {
-    let changed = admin.catalog.update_policies(name, |policies| {
+    let changed = admin.catalog.namespaces().update_policies(name, |policies| {
         let mut quotas: Map<String, Value> = policies.get_as(QUOTAS).unwrap_or_default();
         match &quota {
             Some(quota) => drop(quotas.insert(kind.to_owned(), quota.clone())),

@@ -65,7 +65,7 @@ async fn of_tenant(State(admin): State<Admin>, params: PathParams) -> ApiResult<
     if admin.catalog.tenants().get(tenant).is_none() {
         return Err(ApiError::not_found("Tenant does not exist"));
     }
-    let names = admin.catalog.namespaces_of(tenant);
+    let names = admin.catalog.namespaces().of(tenant);
     Ok(Json(names.iter().map(ToString::to_string).collect()))
 }
 
@@ -105,7 +105,8 @@ async fn create(
     }
     admin
         .catalog
-        .create_namespace(&name, Policies::from(members))
+        .namespaces()
+        .create(&name, Policies::from(members))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -259,7 +260,7 @@ async fn change_properties(
     name: &NamespaceName,
     change: impl Fn(&mut Properties),
 ) -> ApiResult<StatusCode> {
-    let changed = admin.catalog.update_policies(name, |policies| {
+    let changed = admin.catalog.namespaces().update_policies(name, |policies| {
         let mut properties: Properties = policies.get_as("properties").unwrap_or_default();
         change(&mut properties);
         policies.set("properties", serde_json::json!(properties));

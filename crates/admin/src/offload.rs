@@ -85,7 +85,7 @@ async fn remove_policies(
     NamespacePath(name): NamespacePath,
 ) -> ApiResult<StatusCode> {
     policies_of(&admin, &name)?;
-    let removed = admin.catalog.update_policies(&name, |policies| {
+    let removed = admin.catalog.namespaces().update_policies(&name, |policies| {
         policies.remove(ALL);
         for (single, _) in SINGLES {
             policies.remove(single);

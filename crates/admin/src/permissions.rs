@@ -315,7 +315,7 @@ async fn change(
     change: impl Fn(&mut Map<String, Value>),
 ) -> ApiResult<StatusCode> {
     is_enabled(admin)?;
-    let changed = admin.catalog.update_policies(name, |policies| {
+    let changed = admin.catalog.namespaces().update_policies(name, |policies| {
         let stored = policies.get(AUTH_POLICIES).and_then(Value::as_object);
         let mut members = stored.cloned().unwrap_or_default();
         for known in [NAMESPACE_AUTH, TOPIC_AUTH, SUBSCRIPTION_AUTH] {

@@ -160,7 +160,10 @@ fn check_replication(admin: &Admin, topic: &TopicName, value: &Value) -> ApiResu
             "Can not remove local cluster from the local topic-level replication clusters policy",
         ));
     }
-    Ok(admin.catalog.check_topic_clusters(topic.namespace(), &clusters)?)
+    Ok(admin
+        .catalog
+        .namespaces()
+        .check_topic_clusters(topic.namespace(), &clusters)?)
 }
 
 const QUOTAS: &str = "backlogQuota";

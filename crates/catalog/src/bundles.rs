@@ -123,7 +123,7 @@ impl BundleRange {
         let bundles_max = usize::try_from(bundles_max.min(BUNDLES_MAX)).unwrap_or(usize::MAX);
         let (is_cut, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
         // It may be called again, with what another broker wrote.
-        let change = catalog.update_policies(name, |policies| {
+        let change = catalog.namespaces().update_policies(name, |policies| {
             let full = count_bundles(policies) + borders.len() > bundles_max;
             is_full.store(full, Ordering::Relaxed);
             is_cut.store(!full && put_borders(policies, self, borders), Ordering::Relaxed);

@@ -12,13 +12,14 @@
 //!
 //! Always true: a subscription of a carrier whose [`CarrierSlots`] is not the one in the policies is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use pharos_types::{Domain, Position, SubscriptionName, TopicName, hash};
+use pharos_types::{Domain, NamespaceName, Position, SubscriptionName, TopicName, hash};
 use serde_json::Value;
 
+use super::known::Namespace;
 use super::policies::CARRIERS_MAX;
 use super::topic_policies::change_topic_policies;
 use super::topics::TopicError;
@@ -213,6 +214,22 @@ pub(super) fn carrier_bundle(name: &TopicName) -> Option<String> {
     Some(format!("carrier_{number}_{local}"))
 }
 
+/// The carrier whose bundle is `<tenant>/<namespace>/<bundle>`; `None` for the bundle of other topics.
+#[must_use]
+pub fn carrier_in(bundle: &str) -> Option<TopicName> {
+    let (namespace, bundle) = bundle.rsplit_once('/')?;
+    let (number, local) = bundle.strip_prefix("carrier_")?.split_once('_')?;
+    let (mut bytes, mut rest) = (Vec::new(), local);
+    while let Some((plain, encoded)) = rest.split_once('%') {
+        bytes.extend_from_slice(plain.as_bytes());
+        bytes.push(u8::from_str_radix(encoded.get(..2)?, 16).ok()?);
+        rest = encoded.get(2..)?;
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    let topic = format!("persistent://{namespace}/{}", String::from_utf8(bytes).ok()?);
+    carrier_name(&topic.parse().ok()?, number.parse().ok()?)
+}
+
 /// What is on record of carriers.
 #[derive(Clone, Copy)]
 pub struct Carriers<'a> {
@@ -261,42 +278,78 @@ impl<'a> Carriers<'a> {
         policies.map_or(1, |policies| policies.broadcast_carriers())
     }
 
+    /// Whether a topic has, or had, subscriptions with carriers: those may have left something.
+    #[must_use]
+    pub fn were_there(self, topic: &TopicName) -> bool {
+        let policies = self.catalog.topic_policies(topic);
+        let all = policies.0.get(CARRIED).and_then(Value::as_object);
+        all.is_some_and(|all| all.contains_key(topic.local()))
+    }
+
+    /// The bundles that are to be at other brokers than `bundle`, all as `<tenant>/<namespace>/<bundle>`: two slots of a topic at one
+    /// broker serve its consumers no better than one.
+    #[must_use]
+    pub fn apart_from(self, bundle: &str) -> Vec<String> {
+        let Some((namespace, name)) = bundle.rsplit_once('/') else {
+            return Vec::new();
+        };
+        let Ok(of): Result<NamespaceName, _> = namespace.parse() else {
+            return Vec::new();
+        };
+        let carried = {
+            let state = self.catalog.inner.known.read();
+            let known = state.namespaces.get(&of);
+            known.map(|known| carried_in(&of, known)).unwrap_or_default()
+        };
+        let carrier = carrier_in(bundle);
+        let source = carrier.as_ref().and_then(carrier_of).map(|(source, _)| source);
+        let mut found = BTreeSet::new();
+        for (topic, slots) in carried {
+            let of_topic = self.catalog.bundle_of(&topic);
+            let is_meant = match &source {
+                Some(source) => *source == topic,
+                None => of_topic.as_deref() == Some(name),
+            };
+            if is_meant {
+                let carriers = (1..slots).filter_map(|number| carrier_name(&topic, number));
+                found.extend(carriers.filter_map(|carrier| carrier_bundle(&carrier)));
+                found.extend(of_topic);
+            }
+        }
+        found.remove(name);
+        found.iter().map(|other| format!("{namespace}/{other}")).collect()
+    }
+
     /// All topics that have subscriptions with carriers, and how many slots the largest has.
     #[must_use]
     pub fn topics(self) -> Vec<(TopicName, u32)> {
         let state = self.catalog.inner.known.read();
-        let mut found = Vec::new();
-        for (namespace, known) in &state.namespaces {
-            for record in known.topic_policies.values() {
-                let Some(topics) = record.value.0.get(CARRIED).and_then(Value::as_object) else {
-                    continue;
-                };
-                for local in topics.keys() {
-                    let Ok(topic) = format!("persistent://{namespace}/{local}").parse() else {
-                        continue;
-                    };
-                    let slots = on_record(&record.value, &topic).values().map(|it| it.slots).max();
-                    found.extend(slots.map(|slots| (topic, slots)));
-                }
-            }
-        }
-        found
+        let all = state.namespaces.iter();
+        all.flat_map(|(name, known)| carried_in(name, known)).collect()
     }
 
-    /// Takes what is on record of a topic's subscriptions away.
+    /// Takes what is on record of a topic's subscriptions away, once nothing is left of its carriers.
     ///
     /// # Errors
     /// As for [`note`](Self::note).
     pub async fn forget(self, topic: &TopicName) -> Result<(), TopicError> {
-        for name in self.of_topic(topic).into_keys() {
-            if let Ok(subscription) = SubscriptionName::new(&name) {
-                self.note(topic, &subscription, None).await?;
-            }
+        if !self.were_there(topic) {
+            return Ok(());
         }
-        Ok(())
+        let change = |policies: &mut TopicPolicies| {
+            let Some(all) = policies.0.get_mut(CARRIED).and_then(Value::as_object_mut) else {
+                return;
+            };
+            all.remove(topic.local());
+            if all.is_empty() {
+                policies.0.remove(CARRIED);
+            }
+        };
+        change_topic_policies(self.catalog, topic, change).await
     }
 
-    /// Notes what a subscription is now; `None`: it has no carriers, or is gone.
+    /// Notes what a subscription is now; `None`: it has no carriers, or is gone. That the topic had some stays on record until
+    /// [`forget`](Self::forget).
     ///
     /// # Errors
     /// `TenantNotFound`, `NamespaceNotFound`, `Store`.
@@ -320,10 +373,6 @@ impl<'a> Carriers<'a> {
                     Some(carried) => of_topic.insert(subscription.to_string(), carried.to_string().into()),
                     None => of_topic.remove(subscription.as_str()),
                 };
-            }
-            all.retain(|_, of_topic| of_topic.as_object().is_some_and(|it| !it.is_empty()));
-            if all.is_empty() {
-                policies.0.remove(CARRIED);
             }
         };
         change_topic_policies(self.catalog, topic, change).await
@@ -357,6 +406,24 @@ impl<'a> Carriers<'a> {
     }
 }
 
+/// The topics of a namespace that have subscriptions with carriers, and how many slots the largest has.
+fn carried_in(namespace: &NamespaceName, known: &Namespace) -> Vec<(TopicName, u32)> {
+    let mut found = Vec::new();
+    for record in known.topic_policies.values() {
+        let Some(topics) = record.value.0.get(CARRIED).and_then(Value::as_object) else {
+            continue;
+        };
+        for local in topics.keys() {
+            let Ok(topic) = format!("persistent://{namespace}/{local}").parse() else {
+                continue;
+            };
+            let slots = on_record(&record.value, &topic).values().map(|it| it.slots).max();
+            found.extend(slots.map(|slots| (topic, slots)));
+        }
+    }
+    found
+}
+
 fn on_record(policies: &TopicPolicies, topic: &TopicName) -> BTreeMap<String, CarrierSlots> {
     let said = policies.0.get(CARRIED).and_then(|all| all.get(topic.local()));
     let said = said.and_then(Value::as_object).into_iter().flatten();
@@ -372,16 +439,27 @@ mod tests {
 
     #[test]
     fn the_name_of_a_carrier_says_whose_it_is() {
-        for local in ["news", "news-partition-3", "a__b", "__x__1"] {
+        for local in ["news", "news-partition-3", "a__b", "__x__1", "50%_é"] {
             let topic: TopicName = format!("persistent://t/n/{local}").parse().unwrap();
             for number in [1, CARRIERS_MAX - 1] {
                 let carrier = carrier_name(&topic, number).unwrap();
                 assert_eq!(carrier_of(&carrier), Some((topic.clone(), number)));
                 assert_eq!(carrier.base(), carrier, "it is no partition");
+                let bundle = format!("t/n/{}", carrier_bundle(&carrier).unwrap());
+                assert_eq!(carrier_in(&bundle), Some(carrier.clone()), "{bundle}");
                 assert_eq!(carrier_name(&carrier, 1), None);
             }
             assert_eq!(carrier_name(&topic, 0), None);
             assert_eq!(carrier_name(&topic, CARRIERS_MAX), None);
+        }
+        for other in [
+            "t/n/0x00000000_0xffffffff",
+            "t/n/carrier_0_a",
+            "t/n/carrier_1_%4",
+            "carrier_1_a",
+            "",
+        ] {
+            assert_eq!(carrier_in(other), None, "{other}");
         }
         let passing: TopicName = "non-persistent://t/n/news".parse().unwrap();
         assert_eq!(carrier_name(&passing, 1), None);

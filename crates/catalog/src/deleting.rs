@@ -3,7 +3,7 @@
 //! ```text
 //!   in use ──► asked ──► marked ──► (data, schemas, policies go) ──► record gone
 //!                │          │
-//!                │          └ a crash, an error: found by `unfinished_deletes`, the deletion goes on
+//!                │          └ a crash, an error: found by `Deletions::unfinished`, the deletion goes on
 //!                ├ the mark was refused and taken back ──► in use
 //!                └ neither is certain ──► in doubt: closed to every client until taking it back succeeds
 //! ```
@@ -39,7 +39,7 @@ pub enum Unfinished {
     Topic(TopicName),
     /// Of a partitioned topic: its partitions, then its metadata.
     Partitioned(TopicName),
-    /// Whether it was begun is not known: see [`Catalog::settle_delete`].
+    /// Whether it was begun is not known: see [`Deletions::settle`].
     InDoubt(TopicName),
 }
 
@@ -59,11 +59,17 @@ impl Namespace {
     }
 }
 
-impl Catalog {
+/// The deletions of topics.
+#[derive(Clone, Copy)]
+pub struct Deletions<'a> {
+    pub(super) catalog: &'a Catalog,
+}
+
+impl Deletions<'_> {
     /// Whether a topic, or the partitioned topic it belongs to, is being deleted.
     #[must_use]
-    pub fn is_deleting(&self, name: &TopicName) -> bool {
-        let state = self.inner.known.read();
+    pub fn has(self, name: &TopicName) -> bool {
+        let state = self.catalog.inner.known.read();
         let namespace = state.namespaces.get(name.namespace());
         namespace.is_some_and(|namespace| namespace.is_deleting(name))
     }
@@ -72,14 +78,14 @@ impl Catalog {
     ///
     /// # Errors
     /// `TopicNotFound`; `NotAllowed` for a partitioned topic; `Store`, after which the topic is as it was, or
-    /// [in doubt](Self::is_deleting).
+    /// [in doubt](Self::has).
     ///
-    /// Cancel safety: it is in doubt then, and settled by the next round through [`Catalog::unfinished_deletes`].
-    pub async fn begin_delete(&self, name: &TopicName) -> Result<(), TopicError> {
+    /// Cancel safety: it is in doubt then, and settled by the next round through [`unfinished`](Self::unfinished).
+    pub async fn begin(self, name: &TopicName) -> Result<(), TopicError> {
         let key = keys::topic(name);
-        let _guard = self.inner.facts.names.take(key.clone()).await;
+        let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
         let known = {
-            let mut state = self.inner.known.write();
+            let mut state = self.catalog.inner.known.write();
             let namespace = state.namespace_mut(name)?;
             if namespace.partitioned.contains_key(name) {
                 return Err(TopicError::NotAllowed(format!("{name} is a partitioned topic")));
@@ -94,20 +100,20 @@ impl Catalog {
             namespace.topics.get(name).cloned()
         };
         let asked = Asked {
-            known: &self.inner.known,
+            known: &self.catalog.inner.known,
             name,
         };
         // A topic that is not stored needs no mark: after a crash it is gone by itself.
         if let Some(known) = known {
             let missing = || TopicError::TopicNotFound(name.clone());
-            let marked = self.inner.facts.update(&key, known, missing, |record| {
+            let marked = self.catalog.inner.facts.update(&key, known, missing, |record| {
                 let mut record = record.clone();
                 record.deleting = true;
                 Ok::<_, TopicError>(record)
             });
             match marked.await {
                 Ok(record) => {
-                    if let Some(known) = self.inner.known.write().topic_mut(name) {
+                    if let Some(known) = self.catalog.inner.known.write().topic_mut(name) {
                         *known = record;
                     }
                 }
@@ -119,7 +125,7 @@ impl Catalog {
                 }
             }
         }
-        self.inner.known.marked(name);
+        self.catalog.inner.known.marked(name);
         std::mem::forget(asked);
         Ok(())
     }
@@ -128,10 +134,10 @@ impl Catalog {
     ///
     /// # Errors
     /// When the store cannot say so durably; the doubt stays.
-    pub async fn settle_delete(&self, name: &TopicName) -> Result<(), StoreError> {
-        let _guard = self.inner.facts.names.take(keys::topic(name)).await;
+    pub async fn settle(self, name: &TopicName) -> Result<(), StoreError> {
+        let _guard = self.catalog.inner.facts.names.take(keys::topic(name)).await;
         let in_doubt = {
-            let state = self.inner.known.read();
+            let state = self.catalog.inner.known.read();
             let namespace = state.namespaces.get(name.namespace());
             namespace.and_then(|namespace| namespace.deletions.get(name)) == Some(&Deleting::InDoubt)
         };
@@ -142,10 +148,11 @@ impl Catalog {
     }
 
     /// Writes the record without the mark, so that it is certain. The name is held by the caller.
-    async fn take_mark_back(&self, name: &TopicName) -> Result<(), StoreError> {
-        if self.partitioned().get(name).is_some() {
+    async fn take_mark_back(self, name: &TopicName) -> Result<(), StoreError> {
+        if self.catalog.partitioned().get(name).is_some() {
             let key = keys::partitioned(name);
             if let Some(found) = self
+                .catalog
                 .inner
                 .facts
                 .get::<pharos_admin_api::PartitionedTopicMetadata>(&key)
@@ -154,33 +161,35 @@ impl Catalog {
                 let mut whole = (*found.value).clone();
                 whole.deleted = false;
                 let record = self
+                    .catalog
                     .inner
                     .facts
                     .put(&key, whole, Expect::Version(found.version))
                     .await?;
-                self.inner.known.put_partitioned(name, record);
+                self.catalog.inner.known.put_partitioned(name, record);
             }
         } else if name.domain() == Domain::Persistent {
             let key = keys::topic(name);
-            if let Some(found) = self.inner.facts.get::<super::TopicRecord>(&key).await? {
+            if let Some(found) = self.catalog.inner.facts.get::<super::TopicRecord>(&key).await? {
                 let mut record = (*found.value).clone();
                 record.deleting = false;
                 let record = self
+                    .catalog
                     .inner
                     .facts
                     .put(&key, record, Expect::Version(found.version))
                     .await?;
-                if let Some(known) = self.inner.known.write().topic_mut(name) {
+                if let Some(known) = self.catalog.inner.known.write().topic_mut(name) {
                     *known = record;
                 }
             }
         }
-        self.inner.known.end_deletion(name);
+        self.catalog.inner.known.end_deletion(name);
         Ok(())
     }
 
     /// Takes the mark of a partitioned topic back after it was refused.
-    pub(super) async fn unask_deletion(&self, name: &TopicName, asked: Option<Asked<'_>>) {
+    pub(super) async fn unask(self, name: &TopicName, asked: Option<Asked<'_>>) {
         drop(asked);
         // What cannot be taken back now stays in doubt.
         let _ = self.take_mark_back(name).await;
@@ -188,8 +197,8 @@ impl Catalog {
 
     /// Deletions that were begun, by this process or an earlier one, and are not at their end. Some may be under way.
     #[must_use]
-    pub fn unfinished_deletes(&self) -> Vec<Unfinished> {
-        let state = self.inner.known.read();
+    pub fn unfinished(self) -> Vec<Unfinished> {
+        let state = self.catalog.inner.known.read();
         let mut unfinished = Vec::new();
         for namespace in state.namespaces.values() {
             for (name, deleting) in &namespace.deletions {

@@ -74,20 +74,20 @@ mod watcher;
 
 pub use bundles::{BundleRange, count_bundles};
 pub use carriers::{
-    CARRIER_MOVED, CARRIERS, CarrierMove, CarrierMoveKind, CarrierSlots, Carriers, carrier_name, carrier_of,
-    carriers_of,
+    CARRIER_MOVED, CARRIERS, CarrierMove, CarrierMoveKind, CarrierSlots, Carriers, carrier_in, carrier_name,
+    carrier_of, carriers_of,
 };
 pub use changed_settings::{ChangeSettingError, ChangeableSettings, ChangedSettings, RuntimeSettings};
 pub use clusters::{ClusterError, Clusters};
-pub use deleting::Unfinished;
+pub use deleting::{Deletions, Unfinished};
 pub use division::{BundleDivision, middle_of};
 pub use ensure::{EnsureTopicError, PartitionedMetadataError};
 pub use failure_domains::{FailureDomainError, FailureDomains};
 pub use isolation::{Isolation, IsolationError, IsolationPolicies, isolation_of_broker};
 pub use known::{PolicyEvent, TopicEvent};
-pub use list::{ListMode, PatternError, TopicListing, TopicPattern};
+pub use list::{ListMode, PatternError, TopicListing, TopicLists, TopicPattern};
 pub use load::OpenCatalogError;
-pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError};
+pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError, Namespaces};
 pub use options::CatalogOptions;
 pub use partitions::{PartitionedTopicError, PartitionedTopics};
 pub use policies::{
@@ -162,6 +162,24 @@ impl Catalog {
     #[must_use]
     pub fn tenants(&self) -> Tenants<'_> {
         Tenants { catalog: self }
+    }
+
+    /// The namespaces.
+    #[must_use]
+    pub fn namespaces(&self) -> Namespaces<'_> {
+        Namespaces { catalog: self }
+    }
+
+    /// The deletions of topics.
+    #[must_use]
+    pub fn deletions(&self) -> Deletions<'_> {
+        Deletions { catalog: self }
+    }
+
+    /// The lists of topics that clients ask for.
+    #[must_use]
+    pub fn topic_lists(&self) -> TopicLists<'_> {
+        TopicLists { catalog: self }
     }
 
     /// The partitioned topics.

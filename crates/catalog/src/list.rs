@@ -109,17 +109,25 @@ impl Catalog {
             .cloned()
             .collect()
     }
+}
 
+/// The lists of topics that clients ask for.
+#[derive(Clone, Copy)]
+pub struct TopicLists<'a> {
+    pub(super) catalog: &'a Catalog,
+}
+
+impl TopicLists<'_> {
     /// Of the next `count` persistent topics after `after`, by namespace and name, those that `is_wanted`; and the last one
     /// looked at, which is `None` when there are no more.
-    pub fn topics_after(
-        &self,
+    pub fn after(
+        self,
         after: Option<&TopicName>,
         count: usize,
         is_wanted: impl Fn(&TopicName) -> bool,
     ) -> (Vec<TopicName>, Option<TopicName>) {
         walk(
-            &self.inner.known.read(),
+            &self.catalog.inner.known.read(),
             after,
             count,
             |_| true,
@@ -131,15 +139,15 @@ impl Catalog {
     ///
     /// `known_hash`: the fingerprint of the list that the client has.
     #[must_use]
-    pub fn list_topics(
-        &self,
+    pub fn answer(
+        self,
         namespace: &NamespaceName,
         mode: ListMode,
         pattern: Option<&str>,
         known_hash: Option<&str>,
     ) -> TopicListing {
-        let pattern = pattern.and_then(|pattern| self.topic_pattern(pattern).ok());
-        let topics = self.topics(namespace, mode, false);
+        let pattern = pattern.and_then(|pattern| self.pattern(pattern).ok());
+        let topics = self.catalog.topics(namespace, mode, false);
         let fits = |topic: &TopicName| pattern.as_ref().is_none_or(|pattern| pattern.matches(topic));
         let topics: Vec<String> = topics
             .into_iter()
@@ -160,8 +168,8 @@ impl Catalog {
     ///
     /// # Errors
     /// [`PatternError`].
-    pub fn topic_pattern(&self, pattern: &str) -> Result<TopicPattern, PatternError> {
-        let options = self.options();
+    pub fn pattern(self, pattern: &str) -> Result<TopicPattern, PatternError> {
+        let options = self.catalog.options();
         if !options.evaluate_patterns {
             return Err(PatternError::Disabled);
         }
@@ -177,7 +185,7 @@ impl Catalog {
 }
 
 impl Clusters<'_> {
-    /// As [`Catalog::topics_after`], of those alone that are said to be on other clusters, and passing others fast.
+    /// As [`TopicLists::after`], of those alone that are said to be on other clusters, and passing others fast.
     #[must_use]
     pub fn replicated_after(
         self,
@@ -206,7 +214,7 @@ impl Clusters<'_> {
     }
 }
 
-/// The next `count` topics after `after` of the namespaces that are wanted, as [`Catalog::topics_after`] has it.
+/// The next `count` topics after `after` of the namespaces that are wanted, as [`TopicLists::after`] has it.
 fn walk(
     state: &Facts,
     after: Option<&TopicName>,

@@ -68,24 +68,211 @@ pub enum NamespaceError {
     Store(#[from] StoreError),
 }
 
-impl Catalog {
+/// The namespaces.
+#[derive(Clone, Copy)]
+pub struct Namespaces<'a> {
+    pub(super) catalog: &'a Catalog,
+}
+
+impl<'a> Namespaces<'a> {
     /// The namespaces of a tenant, sorted; empty when there is no such tenant.
     #[must_use]
-    pub fn namespaces_of(&self, tenant: &str) -> Vec<NamespaceName> {
-        let state = self.inner.known.read();
+    pub fn of(self, tenant: &str) -> Vec<NamespaceName> {
+        let state = self.catalog.inner.known.read();
         let names = state.namespaces.keys();
         names
-            .filter(|name| name.tenant() == tenant && !self.inner.options.is_heartbeat(name))
+            .filter(|name| name.tenant() == tenant && !self.catalog.inner.options.is_heartbeat(name))
             .cloned()
             .collect()
     }
 
     /// Whether a namespace exists.
     #[must_use]
-    pub fn has_namespace(&self, name: &NamespaceName) -> bool {
-        self.inner.known.read().namespaces.contains_key(name)
+    pub fn has(self, name: &NamespaceName) -> bool {
+        self.catalog.inner.known.read().namespaces.contains_key(name)
     }
 
+    /// Makes a namespace. Members missing from `policies` that every namespace has (bundles, replication clusters) are
+    /// filled in.
+    ///
+    /// # Errors
+    /// `TenantNotFound`, `ClusterNotAllowed`, `NotHere`, `NoAddress`, `AlreadyExists`, `InvalidBundles`, `Store`.
+    pub async fn create(self, name: &NamespaceName, policies: Policies) -> Result<(), NamespaceError> {
+        let _tenant = self
+            .catalog
+            .inner
+            .facts
+            .names
+            .take(keys::tenant(name.tenant()))
+            .await;
+        let key = keys::namespace(name);
+        let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
+        {
+            let state = self.catalog.inner.known.read();
+            if !state.tenants.contains_key(name.tenant()) {
+                return Err(NamespaceError::TenantNotFound);
+            }
+            if state.namespaces.contains_key(name) {
+                return Err(NamespaceError::AlreadyExists);
+            }
+        }
+        let policies = complete(policies, &self.catalog.inner.options)?;
+        let own = &self.catalog.inner.options.cluster_name;
+        check_replication(&self.catalog.inner.known.read(), own, name, &policies)?;
+        let (record, outcome) = match self.catalog.inner.facts.create(&key, policies).await? {
+            Created::New(record) => (record, Ok(())),
+            Created::Found(record) => (record, Err(NamespaceError::AlreadyExists)),
+        };
+        let mut state = self.catalog.inner.known.write();
+        state.namespaces.insert(name.clone(), Namespace::new(record));
+        outcome
+    }
+
+    /// Sets one policy to the value that REST carries; null removes it. Other changes at the same time are kept.
+    ///
+    /// # Errors
+    /// `NotFound`, `Reserved`, `Store`; for `replication_clusters` also `NoCluster`, `UnknownCluster`, `ClusterNotAllowed`,
+    /// `NotHere`, `NoAddress`.
+    pub async fn set_policy(
+        self,
+        name: &NamespaceName,
+        policy: &str,
+        value: Value,
+    ) -> Result<(), NamespaceError> {
+        self.update_policies(name, |policies| policies.set(policy, value.clone()))
+            .await
+    }
+
+    /// Removes one policy; fine when it is not set.
+    ///
+    /// # Errors
+    /// `NotFound`, `Reserved`, `Store`.
+    pub async fn remove_policy(self, name: &NamespaceName, policy: &str) -> Result<(), NamespaceError> {
+        self.update_policies(name, |policies| policies.remove(policy))
+            .await
+    }
+
+    /// Changes policies as one step: `change` may be called twice and must then do the same.
+    ///
+    /// # Errors
+    /// As [`set_policy`](Self::set_policy).
+    pub async fn update_policies(
+        self,
+        name: &NamespaceName,
+        change: impl Fn(&mut Policies),
+    ) -> Result<(), NamespaceError> {
+        if self.catalog.inner.options.is_heartbeat(name) {
+            return Err(NamespaceError::Reserved(name.clone()));
+        }
+        let key = keys::namespace(name);
+        let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
+        let known = {
+            let state = self.catalog.inner.known.read();
+            let namespace = state.namespaces.get(name).ok_or(NamespaceError::NotFound)?;
+            namespace.policies.clone()
+        };
+        let missing = || NamespaceError::NotFound;
+        let own = &self.catalog.inner.options.cluster_name;
+        let record = self
+            .catalog
+            .inner
+            .facts
+            .update(&key, known, missing, |policies| {
+                let mut policies = policies.clone();
+                let clusters = policies.replication_clusters();
+                change(&mut policies);
+                // Only a change is checked: a cluster that was withdrawn later must not block every other policy.
+                let wanted = policies.replication_clusters();
+                if wanted != clusters {
+                    let facts = self.catalog.inner.known.read();
+                    check_known(&facts, &wanted)?;
+                    check_replication(&facts, own, name, &policies)?;
+                }
+                Ok(policies)
+            })
+            .await?;
+        if let Some(namespace) = self.catalog.inner.known.write().namespaces.get_mut(name) {
+            namespace.policies = record;
+        }
+        self.catalog
+            .inner
+            .known
+            .tell_policies(PolicyEvent::Namespace(name.clone()));
+        Ok(())
+    }
+
+    /// Lets nothing new be made in a namespace whose topics are about to be deleted, until the answer is dropped. What is being
+    /// made at this moment may still appear.
+    ///
+    /// # Errors
+    /// `NotFound`, `Reserved`.
+    pub fn begin_delete(self, name: &'a NamespaceName) -> Result<Leaving<'a>, NamespaceError> {
+        if self.catalog.inner.options.is_heartbeat(name) {
+            return Err(NamespaceError::Reserved(name.clone()));
+        }
+        let mut state = self.catalog.inner.known.write();
+        let namespace = state.namespaces.get_mut(name).ok_or(NamespaceError::NotFound)?;
+        namespace.deleting += 1;
+        Ok(Leaving {
+            known: &self.catalog.inner.known,
+            name,
+        })
+    }
+
+    /// Deletes a namespace without topics. A caller that wants those gone, the system's included, deletes them first: what they
+    /// store is not the catalog's.
+    ///
+    /// # Errors
+    /// `NotFound`; `NotEmpty` also while a topic is being created in it; `Reserved`; `Store`.
+    pub async fn delete(self, name: &NamespaceName) -> Result<(), NamespaceError> {
+        if self.catalog.inner.options.is_heartbeat(name) {
+            return Err(NamespaceError::Reserved(name.clone()));
+        }
+        let key = keys::namespace(name);
+        let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
+        let leftovers = {
+            let mut state = self.catalog.inner.known.write();
+            let namespace = state.namespaces.get_mut(name).ok_or(NamespaceError::NotFound)?;
+            let has_topics = !namespace.topics.is_empty() || !namespace.partitioned.is_empty();
+            if namespace.creating > 0 || has_topics {
+                return Err(NamespaceError::NotEmpty);
+            }
+            namespace.deleting += 1;
+            let leftovers = namespace.topic_policies.keys().map(keys::topic_policies);
+            leftovers.collect::<Vec<String>>()
+        };
+        let leaving = Leaving {
+            known: &self.catalog.inner.known,
+            name,
+        };
+        for leftover in leftovers {
+            self.catalog.inner.facts.delete(&leftover).await?;
+        }
+        self.catalog.inner.facts.delete(&key).await?;
+        self.catalog.inner.known.write().namespaces.remove(name);
+        drop(leaving);
+        Ok(())
+    }
+
+    /// Whether a topic of this namespace may name these clusters as those it is on.
+    ///
+    /// # Errors
+    /// `TenantNotFound`, `UnknownCluster`, `ClusterNotAllowed`, `NotHere`, `NoAddress`.
+    pub fn check_topic_clusters(
+        self,
+        name: &NamespaceName,
+        clusters: &[String],
+    ) -> Result<(), NamespaceError> {
+        let mut policies = Policies::default();
+        policies.set("replication_clusters", json!(clusters));
+        let own = &self.catalog.inner.options.cluster_name;
+        let facts = self.catalog.inner.known.read();
+        check_known(&facts, clusters)?;
+        check_replication(&facts, own, name, &policies)
+    }
+}
+
+impl Catalog {
     /// The policies of a namespace; `None` when it does not exist. Cheap.
     #[must_use]
     pub fn policies(&self, name: &NamespaceName) -> Option<Arc<Policies>> {
@@ -127,184 +314,6 @@ impl Catalog {
     #[must_use]
     pub fn may_create_subscription(&self, topic: &TopicName) -> bool {
         self.levels(topic).auto_subscription_creation().allow
-    }
-
-    /// Makes a namespace. Members missing from `policies` that every namespace has (bundles, replication clusters) are
-    /// filled in.
-    ///
-    /// # Errors
-    /// `TenantNotFound`, `ClusterNotAllowed`, `NotHere`, `NoAddress`, `AlreadyExists`, `InvalidBundles`, `Store`.
-    pub async fn create_namespace(
-        &self,
-        name: &NamespaceName,
-        policies: Policies,
-    ) -> Result<(), NamespaceError> {
-        let _tenant = self.inner.facts.names.take(keys::tenant(name.tenant())).await;
-        let key = keys::namespace(name);
-        let _guard = self.inner.facts.names.take(key.clone()).await;
-        {
-            let state = self.inner.known.read();
-            if !state.tenants.contains_key(name.tenant()) {
-                return Err(NamespaceError::TenantNotFound);
-            }
-            if state.namespaces.contains_key(name) {
-                return Err(NamespaceError::AlreadyExists);
-            }
-        }
-        let policies = complete(policies, &self.inner.options)?;
-        let own = &self.inner.options.cluster_name;
-        check_replication(&self.inner.known.read(), own, name, &policies)?;
-        let (record, outcome) = match self.inner.facts.create(&key, policies).await? {
-            Created::New(record) => (record, Ok(())),
-            Created::Found(record) => (record, Err(NamespaceError::AlreadyExists)),
-        };
-        let mut state = self.inner.known.write();
-        state.namespaces.insert(name.clone(), Namespace::new(record));
-        outcome
-    }
-
-    /// Sets one policy to the value that REST carries; null removes it. Other changes at the same time are kept.
-    ///
-    /// # Errors
-    /// `NotFound`, `Reserved`, `Store`; for `replication_clusters` also `NoCluster`, `UnknownCluster`, `ClusterNotAllowed`,
-    /// `NotHere`, `NoAddress`.
-    pub async fn set_policy(
-        &self,
-        name: &NamespaceName,
-        policy: &str,
-        value: Value,
-    ) -> Result<(), NamespaceError> {
-        self.update_policies(name, |policies| policies.set(policy, value.clone()))
-            .await
-    }
-
-    /// Removes one policy; fine when it is not set.
-    ///
-    /// # Errors
-    /// `NotFound`, `Reserved`, `Store`.
-    pub async fn remove_policy(&self, name: &NamespaceName, policy: &str) -> Result<(), NamespaceError> {
-        self.update_policies(name, |policies| policies.remove(policy))
-            .await
-    }
-
-    /// Changes policies as one step: `change` may be called twice and must then do the same.
-    ///
-    /// # Errors
-    /// As [`set_policy`](Self::set_policy).
-    pub async fn update_policies(
-        &self,
-        name: &NamespaceName,
-        change: impl Fn(&mut Policies),
-    ) -> Result<(), NamespaceError> {
-        if self.inner.options.is_heartbeat(name) {
-            return Err(NamespaceError::Reserved(name.clone()));
-        }
-        let key = keys::namespace(name);
-        let _guard = self.inner.facts.names.take(key.clone()).await;
-        let known = {
-            let state = self.inner.known.read();
-            let namespace = state.namespaces.get(name).ok_or(NamespaceError::NotFound)?;
-            namespace.policies.clone()
-        };
-        let missing = || NamespaceError::NotFound;
-        let own = &self.inner.options.cluster_name;
-        let record = self
-            .inner
-            .facts
-            .update(&key, known, missing, |policies| {
-                let mut policies = policies.clone();
-                let clusters = policies.replication_clusters();
-                change(&mut policies);
-                // Only a change is checked: a cluster that was withdrawn later must not block every other policy.
-                let wanted = policies.replication_clusters();
-                if wanted != clusters {
-                    let facts = self.inner.known.read();
-                    check_known(&facts, &wanted)?;
-                    check_replication(&facts, own, name, &policies)?;
-                }
-                Ok(policies)
-            })
-            .await?;
-        if let Some(namespace) = self.inner.known.write().namespaces.get_mut(name) {
-            namespace.policies = record;
-        }
-        self.inner
-            .known
-            .tell_policies(PolicyEvent::Namespace(name.clone()));
-        Ok(())
-    }
-
-    /// Lets nothing new be made in a namespace whose topics are about to be deleted, until the answer is dropped. What is being
-    /// made at this moment may still appear.
-    ///
-    /// # Errors
-    /// `NotFound`, `Reserved`.
-    pub fn begin_delete_namespace<'a>(
-        &'a self,
-        name: &'a NamespaceName,
-    ) -> Result<Leaving<'a>, NamespaceError> {
-        if self.inner.options.is_heartbeat(name) {
-            return Err(NamespaceError::Reserved(name.clone()));
-        }
-        let mut state = self.inner.known.write();
-        let namespace = state.namespaces.get_mut(name).ok_or(NamespaceError::NotFound)?;
-        namespace.deleting += 1;
-        Ok(Leaving {
-            known: &self.inner.known,
-            name,
-        })
-    }
-
-    /// Deletes a namespace without topics. A caller that wants those gone, the system's included, deletes them first: what they
-    /// store is not the catalog's.
-    ///
-    /// # Errors
-    /// `NotFound`; `NotEmpty` also while a topic is being created in it; `Reserved`; `Store`.
-    pub async fn delete_namespace(&self, name: &NamespaceName) -> Result<(), NamespaceError> {
-        if self.inner.options.is_heartbeat(name) {
-            return Err(NamespaceError::Reserved(name.clone()));
-        }
-        let key = keys::namespace(name);
-        let _guard = self.inner.facts.names.take(key.clone()).await;
-        let leftovers = {
-            let mut state = self.inner.known.write();
-            let namespace = state.namespaces.get_mut(name).ok_or(NamespaceError::NotFound)?;
-            let has_topics = !namespace.topics.is_empty() || !namespace.partitioned.is_empty();
-            if namespace.creating > 0 || has_topics {
-                return Err(NamespaceError::NotEmpty);
-            }
-            namespace.deleting += 1;
-            let leftovers = namespace.topic_policies.keys().map(keys::topic_policies);
-            leftovers.collect::<Vec<String>>()
-        };
-        let leaving = Leaving {
-            known: &self.inner.known,
-            name,
-        };
-        for leftover in leftovers {
-            self.inner.facts.delete(&leftover).await?;
-        }
-        self.inner.facts.delete(&key).await?;
-        self.inner.known.write().namespaces.remove(name);
-        drop(leaving);
-        Ok(())
-    }
-
-    /// Whether a topic of this namespace may name these clusters as those it is on.
-    ///
-    /// # Errors
-    /// `TenantNotFound`, `UnknownCluster`, `ClusterNotAllowed`, `NotHere`, `NoAddress`.
-    pub fn check_topic_clusters(
-        &self,
-        name: &NamespaceName,
-        clusters: &[String],
-    ) -> Result<(), NamespaceError> {
-        let mut policies = Policies::default();
-        policies.set("replication_clusters", json!(clusters));
-        let own = &self.inner.options.cluster_name;
-        let facts = self.inner.known.read();
-        check_known(&facts, clusters)?;
-        check_replication(&facts, own, name, &policies)
     }
 }
 

@@ -242,7 +242,7 @@ impl PartitionedTopics<'_> {
     /// partitions there are.
     ///
     /// # Errors
-    /// `NotPartitioned`; `Store`, after which it is as it was, or [in doubt](Catalog::is_deleting).
+    /// `NotPartitioned`; `Store`, after which it is as it was, or [in doubt](crate::Deletions::has).
     pub async fn begin_delete(self, name: &TopicName) -> Result<u32, PartitionedTopicError> {
         let _guard = self.catalog.inner.facts.names.take(keys::topic(name)).await;
         self.mark_deleted(name, |_| true)
@@ -331,7 +331,7 @@ impl PartitionedTopics<'_> {
                 Ok(Some(record.value.partitions))
             }
             Err(error) => {
-                self.catalog.unask_deletion(name, asked).await;
+                self.catalog.deletions().unask(name, asked).await;
                 Err(error)
             }
         }

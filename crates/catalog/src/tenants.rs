@@ -121,7 +121,7 @@ impl Tenants<'_> {
         if !self.catalog.inner.known.read().tenants.contains_key(name) {
             return Err(TenantError::NotFound);
         }
-        if !self.catalog.namespaces_of(name).is_empty() {
+        if !self.catalog.namespaces().of(name).is_empty() {
             return Err(TenantError::NotEmpty);
         }
         self.catalog.inner.facts.delete(&key).await?;

@@ -27,7 +27,7 @@ impl Catalog {
         if !is_granted {
             return Ok(());
         }
-        let changed = self.update_policies(name.namespace(), |policies| {
+        let changed = self.namespaces().update_policies(name.namespace(), |policies| {
             let mut granted = policies.get(AUTH_POLICIES).cloned();
             let topics = granted.as_mut().and_then(|granted| granted.get_mut(TOPIC_AUTH));
             if let Some(topics) = topics.and_then(Value::as_object_mut) {

@@ -7,7 +7,7 @@ use pharos_types::{Domain, NamespaceName, TopicName};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-use super::{Catalog, ListMode, PatternError, TopicEvent, TopicPattern};
+use super::{Catalog, ListMode, PatternError, TopicEvent, TopicLists, TopicPattern};
 
 /// What changed, for WATCH_TOPIC_UPDATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,22 +138,18 @@ fn note(changes: &mut BTreeMap<TopicName, bool>, event: TopicEvent) {
     };
 }
 
-impl Catalog {
+impl TopicLists<'_> {
     /// Starts watching the topics of `namespace` that fit `pattern`; its list is as of now.
     ///
     /// # Errors
     /// [`PatternError`]: NotAllowedError on the wire, except `Invalid`, which is InvalidTopicName.
-    pub fn watch_topics(
-        &self,
-        namespace: &NamespaceName,
-        pattern: &str,
-    ) -> Result<TopicListWatcher, PatternError> {
+    pub fn watch(self, namespace: &NamespaceName, pattern: &str) -> Result<TopicListWatcher, PatternError> {
         let mut watcher = TopicListWatcher {
-            catalog: self.clone(),
+            catalog: self.catalog.clone(),
             namespace: namespace.clone(),
-            pattern: self.topic_pattern(pattern)?,
+            pattern: self.pattern(pattern)?,
             listed: BTreeSet::new(),
-            events: self.subscribe_topic_events(),
+            events: self.catalog.subscribe_topic_events(),
         };
         // After subscribing, so that nothing falls between.
         watcher.listed = watcher.list();

@@ -5,7 +5,7 @@
 //! ```
 //! A broker that is asked for a topic whose bundle has no key puts the key, if it is still absent; exactly one of several that
 //! try at once succeeds. When the owner's session ends, its keys go and the next broker that is asked takes the bundle. The session
-//! is kept by [`keeping`](crate::keeping).
+//! is kept by [`keeping`](crate::keeping), the keys are put and looked at by [`keys`](crate::keys).
 //!
 //! What is known: `ours` is exact, changed after the store has answered by the one who holds `turn`, and emptied when the
 //! session is lost; `others` follows the store's watch, so it may be a moment old. A key with our own addresses that no session of
@@ -16,27 +16,22 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use pharos_metadata::{
-    BoxFuture, Event, Expect, MetadataStore, Session, SessionError, SessionWriteError, Version, Versioned,
-    WriteError,
-};
+use pharos_metadata::{BoxFuture, Event, MetadataStore, Session, SessionError, Version};
 use pharos_runtime::clock;
 use pharos_types::TopicName;
 use tokio::sync::{Notify, Semaphore, watch};
 
-use crate::arriving::{Taking, wait_while_taking};
-use crate::assign::{Assigned, CandidatesOf, note_assigned, place_apart};
-use crate::handover::NOTES;
-use crate::keeping::{REGISTRY, ended};
+use crate::arriving::wait_while_taking;
+use crate::assign::{ApartFrom, Assigned, CandidatesOf, Placing};
+use crate::handover::{Handover, NOTES};
+use crate::keeping::{Keeping, REGISTRY, ended};
+use crate::keys::Keys;
 use crate::leader::LEADER;
 use crate::reports::{Loads, look_at_broker};
 use crate::{BrokerAddresses, HandoverError, LoadReport, Owner, Ownership, OwnershipError};
 
 /// Below it are the keys of bundles.
 pub(crate) const PREFIX: &str = "namespace/";
-
-/// How often a bundle is tried for that another broker takes and leaves meanwhile.
-const TRIES: usize = 5;
 
 /// Says in which bundle of its namespace a topic is, as `0x40000000_0x80000000`; it must not wait.
 pub type BundleOf = Box<dyn Fn(&TopicName) -> Option<String> + Send + Sync>;
@@ -59,6 +54,8 @@ pub struct BundleOwnership {
     us: OnceLock<Bytes>,
     /// Which brokers may have what; without it any may.
     pub(crate) candidates: OnceLock<CandidatesOf>,
+    /// Which bundles are to be at different brokers; without it none.
+    pub(crate) apart_from: OnceLock<ApartFrom>,
     /// The key under which we are registered.
     pub(crate) registration: OnceLock<String>,
     pub(crate) state: Mutex<OwnedBundles>,
@@ -106,6 +103,7 @@ impl BundleOwnership {
             options,
             us: OnceLock::new(),
             candidates: OnceLock::new(),
+            apart_from: OnceLock::new(),
             registration: OnceLock::new(),
             state: Mutex::default(),
             turn: Semaphore::new(1),
@@ -126,6 +124,11 @@ impl BundleOwnership {
         self.wanted.notify_one();
     }
 
+    /// What a broker is known by, once it serves.
+    pub(crate) fn id(&self) -> Option<&str> {
+        self.registration.get()?.strip_prefix(REGISTRY)
+    }
+
     /// Our addresses as they are stored, once we serve.
     pub(crate) fn us(&self) -> Option<&Bytes> {
         self.us.get()
@@ -139,45 +142,45 @@ impl BundleOwnership {
         let mut brokers = self.store.watch(REGISTRY);
         let mut notes = self.store.watch(NOTES);
         let mut leader = self.store.watch(LEADER);
-        self.look_again().await;
-        self.look_at_brokers().await;
-        self.look_at_notes().await;
+        Keys(&self).look_again().await;
+        Keeping(&self).look_at_brokers().await;
+        Handover(&self).look_at_notes().await;
         self.look_at_leader().await;
         let mut keeping = tokio::time::interval((self.options.timeout / 3).max(Duration::from_millis(1)));
         keeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            note_assigned(&self).await;
+            Placing(&self).note_assigned().await;
             let session = self.lock().session.clone();
             tokio::select! {
                 event = bundles.next() => match event {
                     None => return self.lose_all("the metadata store was shut down"),
-                    Some(Event::Lagged) => self.look_again().await,
-                    Some(Event::Put { key, .. } | Event::Deleted { key }) => self.on_key(&key).await,
+                    Some(Event::Lagged) => Keys(&self).look_again().await,
+                    Some(Event::Put { key, .. } | Event::Deleted { key }) => Keys(&self).on_change(&key).await,
                 },
                 event = brokers.next() => match event {
                     None => return self.lose_all("the metadata store was shut down"),
                     Some(Event::Put { key, .. }) => look_at_broker(&self, &key).await,
-                    Some(Event::Deleted { .. } | Event::Lagged) => self.look_at_brokers().await,
+                    Some(Event::Deleted { .. } | Event::Lagged) => Keeping(&self).look_at_brokers().await,
                 },
                 event = notes.next() => match event {
                     None => return self.lose_all("the metadata store was shut down"),
-                    Some(_) => self.look_at_notes().await,
+                    Some(_) => Handover(&self).look_at_notes().await,
                 },
                 event = leader.next() => match event {
                     None => return self.lose_all("the metadata store was shut down"),
                     Some(_) => self.look_at_leader().await,
                 },
                 (id, why) = ended(session) => {
-                    self.on_session_end(id, why);
-                    self.keep_session().await;
+                    Keeping(&self).on_end(id, why);
+                    Keeping(&self).keep().await;
                     self.look_at_leader().await;
                 }
                 _ = keeping.tick() => {
-                    self.keep_session().await;
+                    Keeping(&self).keep().await;
                     self.look_at_leader().await;
                 }
                 () = self.wanted.notified() => {
-                    self.keep_session().await;
+                    Keeping(&self).keep().await;
                     self.look_at_leader().await;
                 }
             }
@@ -187,6 +190,23 @@ impl BundleOwnership {
     /// From now on no bundle is taken and no topic is opened. What is owned stays so until [`close`](Self::close).
     pub fn begin_close(&self) {
         self.lock().is_closing = true;
+    }
+
+    /// Gives every bundle to one of the other brokers, in turn, for a broker that is about to stop: its clients are told where to go when
+    /// their topics are closed. What cannot be given has no owner when this broker is gone.
+    pub async fn give_all(&self) {
+        Handover(self).give_all().await;
+    }
+
+    /// From now on bundles without an owner go to brokers that `candidates` names. A second call changes nothing.
+    pub fn restrict(&self, candidates: CandidatesOf) {
+        let _ = self.candidates.set(candidates);
+    }
+
+    /// From now on a bundle goes to a broker that has none of those from which it is to be apart, where there is one. A second call
+    /// changes nothing.
+    pub fn keep_apart(&self, apart_from: ApartFrom) {
+        let _ = self.apart_from.set(apart_from);
     }
 
     /// Lets go of everything, for a broker that stops: others need not wait for the time-out. Topics are closed by then.
@@ -257,134 +277,11 @@ impl BundleOwnership {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// A key changed: what it is now is what counts.
-    async fn on_key(&self, key: &str) {
-        {
-            let Ok(_turn) = self.turn.acquire().await else {
-                return;
-            };
-            if let Err(error) = self.look_at(key).await {
-                tracing::warn!(key, %error, "who owns a bundle is not known");
-            }
-        }
-        self.receive(key).await;
-    }
-
-    /// Looks at every key: at the start, and when changes were missed.
-    async fn look_again(&self) {
-        let Ok(_turn) = self.turn.acquire().await else {
-            return;
-        };
-        let mut keys = match self.store.list(PREFIX).await {
-            Ok(keys) => keys,
-            Err(error) => {
-                tracing::warn!(%error, "the owners of bundles are not known");
-                return;
-            }
-        };
-        {
-            let state = self.lock();
-            keys.extend(state.ours.keys().chain(state.others.keys()).cloned());
-        }
-        keys.sort_unstable();
-        keys.dedup();
-        for key in keys {
-            if let Err(error) = self.look_at(&key).await {
-                tracing::warn!(key, %error, "who owns a bundle is not known");
-            }
-        }
-    }
-
-    /// Reads a key and notes whose it is. Says its version if an earlier life of this broker left it. The caller has the turn.
-    async fn look_at(&self, key: &str) -> Result<Option<Version>, OwnershipError> {
-        let found = self.store.get(key).await?;
-        let (lost, left) = self.note(key, found);
-        if lost {
-            self.tell_loss();
-        }
-        self.tell_change();
-        Ok(left)
-    }
-
-    /// Notes what is stored. Says whether it was ours and is no more, and the version of what an earlier life left.
-    fn note(&self, key: &str, found: Option<Versioned>) -> (bool, Option<Version>) {
-        let mut state = self.lock();
-        // A node above the bundles of a namespace.
-        let found = found.filter(|found| !found.value.is_empty());
-        let version = found.as_ref().map(|found| found.version);
-        let ours = state.ours.get(key).copied();
-        if ours.is_some() && ours == version {
-            state.others.remove(key);
-            return (false, None);
-        }
-        state.ours.remove(key);
-        let Some(found) = found else {
-            state.others.remove(key);
-            return (ours.is_some(), None);
-        };
-        if self.us.get() == Some(&found.value) {
-            state.others.remove(key);
-            return (ours.is_some(), Some(found.version));
-        }
-        let addresses: BrokerAddresses = serde_json::from_slice(&found.value).unwrap_or_else(|error| {
-            tracing::warn!(key, %error, "the owner of a bundle says no addresses");
-            BrokerAddresses::default()
-        });
-        state.others.insert(key.to_owned(), Arc::new(addresses));
-        (ours.is_some(), None)
-    }
-
     async fn take(&self, topic: &TopicName) -> Result<Owner, OwnershipError> {
         let no_bundle = || OwnershipError::NoBundle(topic.clone());
-        self.place(self.key_of(topic).ok_or_else(no_bundle)?).await
-    }
-
-    pub(crate) async fn take_key(&self, key: String) -> Result<Owner, OwnershipError> {
-        let value = self.us.get().ok_or(OwnershipError::NotReady("it is starting"))?;
-        let closed = |_| OwnershipError::NotReady("it is stopping");
-        let _turn = self.turn.acquire().await.map_err(closed)?;
-        for _ in 0..TRIES {
-            match self.owner_of_key(&key) {
-                Owner::Unowned => {}
-                owner => return Ok(owner),
-            }
-            if self.is_promised(&key).await? {
-                return Err(OwnershipError::NotReady("the bundle goes to another one"));
-            }
-            let session = self.session().await?;
-            let _taking = Taking::begin(self, &key);
-            match session.put(&key, value.clone(), Expect::Absent).await {
-                Ok(version) => return self.note_taken(&*session, key, version),
-                Err(SessionWriteError::Write(WriteError::Conflict { .. })) => {
-                    if let Some(left) = self.look_at(&key).await? {
-                        forget_earlier_life(&*self.store, &key, left).await?;
-                    }
-                }
-                Err(SessionWriteError::Ended(why)) => {
-                    self.on_session_end(session.id(), why);
-                    return Err(OwnershipError::SessionEnded(why));
-                }
-                Err(SessionWriteError::Write(error)) => return Err(error.into()),
-            }
-        }
-        Err(OwnershipError::NotReady("others take and leave the bundle"))
-    }
-
-    /// The key is put: it is ours, unless the session was lost meanwhile.
-    fn note_taken(
-        &self,
-        session: &dyn Session,
-        key: String,
-        version: Version,
-    ) -> Result<Owner, OwnershipError> {
-        let mut state = self.lock();
-        let current = state.session.as_ref().map(|session| session.id());
-        if current != Some(session.id()) {
-            return Err(OwnershipError::NotReady("its session ended a moment ago"));
-        }
-        state.others.remove(&key);
-        state.ours.insert(key, version);
-        Ok(Owner::Us)
+        Placing(self)
+            .place(self.key_of(topic).ok_or_else(no_bundle)?)
+            .await
     }
 
     /// The session is asked, not the table: while it lives, the keys that it put are there.
@@ -399,26 +296,14 @@ impl BundleOwnership {
         let session = session.ok_or(OwnershipError::NotReady(
             "it has no session of the metadata store",
         ))?;
-        self.renew(&session).await.map_err(|error| match error {
+        Keeping(self).renew(&session).await.map_err(|error| match error {
             SessionError::Ended(why) => OwnershipError::SessionEnded(why),
             SessionError::Fault(_) => OwnershipError::NotReady("the metadata store does not answer"),
         })?;
         if self.owner_of(topic) == Owner::Us {
-            self.wait_for_last_owner(topic).await;
+            Handover(self).wait_for_last_owner(topic).await;
         }
         Ok(self.owner_of(topic) == Owner::Us)
-    }
-}
-
-/// Deletes the key that an earlier life of this broker left, unless it was changed.
-pub(crate) async fn forget_earlier_life(
-    store: &dyn MetadataStore,
-    key: &str,
-    version: Version,
-) -> Result<(), OwnershipError> {
-    match store.delete(key, Expect::Version(version)).await {
-        Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -443,7 +328,7 @@ impl Ownership for BundleOwnership {
             let key = self
                 .key_of(topic)
                 .ok_or_else(|| OwnershipError::NoBundle(topic.clone()))?;
-            place_apart(self, key, turn).await
+            Placing(self).place_apart(key, turn).await
         })
     }
 
@@ -460,7 +345,17 @@ impl Ownership for BundleOwnership {
     }
 
     fn take_bundle<'a>(&'a self, bundle: &'a str) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
-        Box::pin(self.place_bundle(format!("{PREFIX}{bundle}")))
+        Box::pin(async move { Placing(self).place_bundle(format!("{PREFIX}{bundle}")).await })
+    }
+
+    fn bundles(&self) -> BTreeSet<String> {
+        let state = self.lock();
+        let names = state.ours.keys().filter_map(|key| key.strip_prefix(PREFIX));
+        names.map(str::to_owned).collect()
+    }
+
+    fn release<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<(), OwnershipError>> {
+        Box::pin(async move { Keys(self).release(topic).await })
     }
 
     fn leader(&self) -> Option<Arc<BrokerAddresses>> {
@@ -468,11 +363,11 @@ impl Ownership for BundleOwnership {
     }
 
     fn hand_over<'a>(&'a self, bundle: &'a str, to: &'a str) -> BoxFuture<'a, Result<(), HandoverError>> {
-        Box::pin(self.give(bundle, to))
+        Box::pin(async move { Handover(self).give(bundle, to).await })
     }
 
     fn end_handover<'a>(&'a self, bundle: &'a str) -> BoxFuture<'a, ()> {
-        Box::pin(Self::end_handover(self, bundle))
+        Box::pin(async move { Handover(self).end(bundle).await })
     }
 
     fn brokers(&self) -> Option<Vec<String>> {

@@ -17,8 +17,9 @@ use pharos_metadata::{Expect, SessionWriteError, Version, WriteError};
 use pharos_runtime::many;
 use pharos_types::TopicName;
 
+use crate::assign::Placing;
 use crate::bundles::PREFIX;
-use crate::keeping::REGISTRY;
+use crate::keys::Keys;
 use crate::{BundleOwnership, Owner, OwnershipError};
 
 /// Below it are the notes.
@@ -56,15 +57,13 @@ pub enum HandoverError {
     Store(#[from] OwnershipError),
 }
 
-impl BundleOwnership {
-    /// What a broker is known by, once it serves.
-    pub(crate) fn id(&self) -> Option<&str> {
-        self.registration.get()?.strip_prefix(REGISTRY)
-    }
+/// Bundles on their way between brokers that are named.
+pub(crate) struct Handover<'a>(pub(crate) &'a BundleOwnership);
 
+impl Handover<'_> {
     /// To whom the bundle of a key goes.
     pub(crate) fn handed_to(&self, key: &str) -> Option<String> {
-        self.lock().notes.get(key).cloned()
+        self.0.lock().notes.get(key).cloned()
     }
 
     /// Whether another broker is to take the bundle. The store is asked: what is known of notes is a moment old.
@@ -72,18 +71,18 @@ impl BundleOwnership {
         let Some(bundle) = key.strip_prefix(PREFIX) else {
             return Ok(false);
         };
-        let note = self.store.get(&format!("{NOTES}{bundle}")).await?;
-        Ok(note.is_some_and(|note| self.id().map(str::as_bytes) != Some(&*note.value)))
+        let note = self.0.store.get(&format!("{NOTES}{bundle}")).await?;
+        Ok(note.is_some_and(|note| self.0.id().map(str::as_bytes) != Some(&*note.value)))
     }
 
     /// Hands the bundle `<tenant>/<namespace>/<range>` to the broker `to`, which has it when this returns. Its topics are to be closed
-    /// then, and [`end_handover`](Self::end_handover) is to be called.
+    /// then, and [`end`](Self::end) is to be called.
     pub(crate) async fn give(&self, bundle: &str, to: &str) -> Result<(), HandoverError> {
         let key = format!("{PREFIX}{bundle}");
         let (session, version) = {
-            let state = self.lock();
+            let state = self.0.lock();
             let version = *state.ours.get(&key).ok_or(HandoverError::NotOurs)?;
-            if self.id() == Some(to) {
+            if self.0.id() == Some(to) {
                 return Err(HandoverError::HasIt(to.to_owned()));
             }
             if !state.brokers.contains(to) {
@@ -109,20 +108,20 @@ impl BundleOwnership {
         let given = self.give_up(&key, version, to).await;
         if given.is_err() {
             // What is loaded of it is not certain to be ours any more.
-            self.tell_loss();
-            self.end_handover(bundle).await;
+            self.0.tell_loss();
+            self.end(bundle).await;
         }
         given
     }
 
     /// Deletes our key and waits for that of the other broker.
     async fn give_up(&self, key: &str, version: Version, to: &str) -> Result<(), HandoverError> {
-        let mut changes = self.changes.subscribe();
+        let mut changes = self.0.changes.subscribe();
         {
             let stopping = |_| OwnershipError::NotReady("it is stopping");
-            let _turn = self.turn.acquire().await.map_err(stopping)?;
-            self.lock().ours.remove(key);
-            match self.store.delete(key, Expect::Version(version)).await {
+            let _turn = self.0.turn.acquire().await.map_err(stopping)?;
+            self.0.lock().ours.remove(key);
+            match self.0.store.delete(key, Expect::Version(version)).await {
                 Ok(_) | Err(WriteError::Conflict { .. }) => {}
                 Err(error) => return Err(OwnershipError::from(error).into()),
             }
@@ -130,7 +129,7 @@ impl BundleOwnership {
         let taken = async {
             loop {
                 changes.mark_unchanged();
-                match self.owner_of_key(key) {
+                match self.0.owner_of_key(key) {
                     Owner::Other(owner) if owner.broker_id() == to => return true,
                     Owner::Other(_) | Owner::Us => return false,
                     Owner::Unowned => {}
@@ -147,22 +146,21 @@ impl BundleOwnership {
     }
 
     /// The topics are closed: the next owner may open them.
-    pub(crate) async fn end_handover(&self, bundle: &str) {
+    pub(crate) async fn end(&self, bundle: &str) {
         let note = format!("{NOTES}{bundle}");
-        if let Err(error) = self.store.delete(&note, Expect::Any).await
+        if let Err(error) = self.0.store.delete(&note, Expect::Any).await
             && !matches!(error, WriteError::Conflict { .. })
         {
             tracing::warn!(bundle, %error, "the next owner of a bundle waits for longer than it must");
         }
     }
 
-    /// Gives every bundle to one of the other brokers, in turn, for a broker that is about to stop: its clients are told where to go when
-    /// their topics are closed. What cannot be given has no owner when this broker is gone.
-    pub async fn give_all(&self) {
+    /// Gives every bundle to one of the other brokers, in turn.
+    pub(crate) async fn give_all(&self) {
         let (mut bundles, others) = {
-            let state = self.lock();
+            let state = self.0.lock();
             let ours = state.ours.keys().filter_map(|key| key.strip_prefix(PREFIX));
-            let others = state.brokers.iter().filter(|id| self.id() != Some(id));
+            let others = state.brokers.iter().filter(|id| self.0.id() != Some(id));
             (
                 ours.map(str::to_owned).collect::<Vec<_>>(),
                 others.cloned().collect::<Vec<_>>(),
@@ -173,7 +171,7 @@ impl BundleOwnership {
         }
         bundles.sort_unstable();
         let next = |(turn, bundle): (usize, &String)| {
-            let allowed = self.allowed(bundle, &others);
+            let allowed = Placing(self.0).allowed(bundle, &others);
             let to = allowed.get(turn % allowed.len().max(1))?;
             Some((bundle.clone(), to.clone()))
         };
@@ -194,7 +192,7 @@ impl BundleOwnership {
 
     /// Reads all notes, and takes what they promise us.
     pub(crate) async fn look_at_notes(&self) {
-        let found = match self.store.list(NOTES).await {
+        let found = match self.0.store.list(NOTES).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(%error, "which bundles are handed over is not known");
@@ -203,7 +201,7 @@ impl BundleOwnership {
         };
         let mut notes = HashMap::new();
         for note in found {
-            let Ok(Some(value)) = self.store.get(&note).await else {
+            let Ok(Some(value)) = self.0.store.get(&note).await else {
                 continue;
             };
             let to = String::from_utf8_lossy(&value.value).into_owned();
@@ -213,11 +211,11 @@ impl BundleOwnership {
             }
         }
         let promised: Vec<String> = {
-            let mut state = self.lock();
+            let mut state = self.0.lock();
             state.notes = notes;
             state.notes.keys().cloned().collect()
         };
-        self.tell_change();
+        self.0.tell_change();
         for key in promised {
             self.receive(&key).await;
         }
@@ -225,20 +223,20 @@ impl BundleOwnership {
 
     /// Takes a bundle that is promised to us, once its last owner has let go.
     pub(crate) async fn receive(&self, key: &str) {
-        let is_ours = self.handed_to(key).is_some_and(|to| self.id() == Some(&*to));
-        if !is_ours || self.owner_of_key(key) != Owner::Unowned {
+        let is_ours = self.handed_to(key).is_some_and(|to| self.0.id() == Some(&*to));
+        if !is_ours || self.0.owner_of_key(key) != Owner::Unowned {
             return;
         }
-        match self.take_key(key.to_owned()).await {
-            Ok(_) => self.lock().loads.came(key),
+        match Keys(self.0).take(key.to_owned()).await {
+            Ok(_) => self.0.lock().loads.came(key),
             Err(error) => tracing::warn!(key, %error, "a bundle that is handed to this broker is not taken"),
         }
     }
 
     /// Waits until the last owner of the bundle has closed its topics.
     pub(crate) async fn wait_for_last_owner(&self, topic: &TopicName) {
-        let Some(key) = self.key_of(topic) else { return };
-        let mut changes = self.changes.subscribe();
+        let Some(key) = self.0.key_of(topic) else { return };
+        let mut changes = self.0.changes.subscribe();
         let closed = async { while self.handed_to(&key).is_some() && changes.changed().await.is_ok() {} };
         if tokio::time::timeout(CLOSED_MAX, closed).await.is_err() {
             tracing::warn!(%topic, "its last owner is slow to close it; its log is opened all the same");

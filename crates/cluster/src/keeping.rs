@@ -23,7 +23,7 @@ use pharos_metadata::{
 };
 use pharos_runtime::clock;
 
-use crate::bundles::forget_earlier_life;
+use crate::keys::forget_earlier_life;
 use crate::reports::look_at_broker;
 use crate::{BundleOwnership, OwnershipError};
 
@@ -33,11 +33,14 @@ pub(crate) const REGISTRY: &str = "loadbalance/brokers/";
 /// How often registering is tried while an earlier life of this broker is registered.
 const TRIES: usize = 3;
 
-impl BundleOwnership {
+/// The session of this broker, by which others know that it is there.
+pub(crate) struct Keeping<'a>(pub(crate) &'a BundleOwnership);
+
+impl Keeping<'_> {
     /// Renews the session; opens one if there is none and this broker serves.
-    pub(crate) async fn keep_session(&self) {
+    pub(crate) async fn keep(&self) {
         let (session, is_closing) = {
-            let state = self.lock();
+            let state = self.0.lock();
             (state.session.clone(), state.is_closing)
         };
         if let Some(session) = session {
@@ -45,20 +48,21 @@ impl BundleOwnership {
             let _ = self.renew(&session).await;
             return;
         }
-        if self.us().is_none() || is_closing {
+        if self.0.us().is_none() || is_closing {
             return;
         }
-        let opened = tokio::time::timeout(self.options.timeout, self.session()).await;
+        let opened = tokio::time::timeout(self.0.options.timeout, self.session()).await;
         match opened {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "this broker has no metadata session"),
             Err(_) => tracing::warn!("the metadata store does not answer"),
         }
-        let outage = self.lapsed_for();
-        if let (Some(outage), Some(outage_max)) = (outage, self.options.outage_max)
+        let outage = self.0.lapsed_for();
+        if let (Some(outage), Some(outage_max)) = (outage, self.0.options.outage_max)
             && outage >= outage_max
         {
-            self.lose_all("the metadata store was out of reach for too long");
+            self.0
+                .lose_all("the metadata store was out of reach for too long");
         }
     }
 
@@ -66,7 +70,7 @@ impl BundleOwnership {
     pub(crate) async fn renew(&self, session: &Arc<dyn Session>) -> Result<(), SessionError> {
         // The servers reckon from when they hear of it, which is later.
         let asked_at = clock::now();
-        let renewed = tokio::time::timeout(self.options.timeout / 3, session.renew()).await;
+        let renewed = tokio::time::timeout(self.0.options.timeout / 3, session.renew()).await;
         let renewed = renewed.unwrap_or_else(|_| {
             Err(SessionError::Fault(Fault::new(
                 "renew a session",
@@ -75,12 +79,12 @@ impl BundleOwnership {
         });
         match &renewed {
             Ok(()) => {
-                let mut state = self.lock();
+                let mut state = self.0.lock();
                 if state.session.as_ref().map(|current| current.id()) == Some(session.id()) {
                     state.renewed_at = state.renewed_at.max(asked_at);
                 }
             }
-            Err(SessionError::Ended(why)) => self.on_session_end(session.id(), *why),
+            Err(SessionError::Ended(why)) => self.on_end(session.id(), *why),
             Err(SessionError::Fault(_)) if self.is_overdue() => self.lapse(session.id()),
             Err(SessionError::Fault(_)) => {}
         }
@@ -89,38 +93,38 @@ impl BundleOwnership {
 
     /// Whether the servers may have given the session up.
     fn is_overdue(&self) -> bool {
-        let state = self.lock();
+        let state = self.0.lock();
         let session = state.session.as_ref();
-        let timeout = session.map_or(self.options.timeout, |session| session.timeout());
+        let timeout = session.map_or(self.0.options.timeout, |session| session.timeout());
         Duration::from_nanos(clock::now().since(state.renewed_at)) >= timeout
     }
 
     /// The session is over. When our own clock does not say so, the servers did, and others may own what was ours.
-    pub(crate) fn on_session_end(&self, session: SessionId, why: SessionEnd) {
-        let current = self.lock().session.as_ref().map(|current| current.id());
+    pub(crate) fn on_end(&self, session: SessionId, why: SessionEnd) {
+        let current = self.0.lock().session.as_ref().map(|current| current.id());
         if current != Some(session) {
             return;
         }
         if why == SessionEnd::Expired && self.is_overdue() {
             self.lapse(session);
         } else {
-            self.lose_all(&format!("its metadata session ended: {why}"));
+            self.0.lose_all(&format!("its metadata session ended: {why}"));
         }
-        self.wanted.notify_one();
+        self.0.wanted.notify_one();
     }
 
     /// The store has not been reached for the time-out. What is loaded is served on, unless there is to be no outage.
     fn lapse(&self, session: SessionId) {
         {
-            let mut state = self.lock();
+            let mut state = self.0.lock();
             if state.session.as_ref().map(|current| current.id()) != Some(session) {
                 return;
             }
             state.session = None;
             state.lapsed_at.get_or_insert(clock::now());
         }
-        if self.options.outage_max == Some(Duration::ZERO) {
-            self.lose_all("the metadata store cannot be reached");
+        if self.0.options.outage_max == Some(Duration::ZERO) {
+            self.0.lose_all("the metadata store cannot be reached");
         } else {
             tracing::warn!(
                 "the metadata store cannot be reached; this broker serves on what it has loaded, and takes nothing"
@@ -131,7 +135,7 @@ impl BundleOwnership {
     /// The session, opened if there is none. What a lapsed one owned is lost then: others may have had it meanwhile.
     pub(crate) async fn session(&self) -> Result<Arc<dyn Session>, OwnershipError> {
         {
-            let state = self.lock();
+            let state = self.0.lock();
             if state.is_closing {
                 return Err(OwnershipError::NotReady("it is stopping"));
             }
@@ -140,7 +144,7 @@ impl BundleOwnership {
             }
         }
         let asked_at = clock::now();
-        let opened = self.store.open_session(self.options.timeout).await;
+        let opened = self.0.store.open_session(self.0.options.timeout).await;
         let opened = opened.map_err(|error| match error {
             SessionError::Ended(why) => OwnershipError::SessionEnded(why),
             SessionError::Fault(_) => OwnershipError::NotReady("the metadata store gives no session"),
@@ -149,11 +153,12 @@ impl BundleOwnership {
             opened.close().await;
             return Err(error);
         }
-        if self.lock().lapsed_at.is_some() {
-            self.lose_all("its metadata session had ended while the store could not be reached");
+        if self.0.lock().lapsed_at.is_some() {
+            self.0
+                .lose_all("its metadata session had ended while the store could not be reached");
         }
         let (is_closing, current) = {
-            let mut state = self.lock();
+            let mut state = self.0.lock();
             if !state.is_closing && state.session.is_none() {
                 state.renewed_at = asked_at;
                 state.session = Some(opened.clone());
@@ -177,8 +182,9 @@ impl BundleOwnership {
 
     /// Puts the key by which others know this broker. What an earlier life left under it is taken away.
     async fn register(&self, session: &dyn Session) -> Result<(), OwnershipError> {
-        let told = self.lock().loads.registered();
-        let (Some(key), Some(value)) = (self.registration.get(), told.or_else(|| self.us().cloned())) else {
+        let told = self.0.lock().loads.registered();
+        let (Some(key), Some(value)) = (self.0.registration.get(), told.or_else(|| self.0.us().cloned()))
+        else {
             return Ok(());
         };
         for _ in 0..TRIES {
@@ -188,12 +194,12 @@ impl BundleOwnership {
                 Err(SessionWriteError::Write(error)) => return Err(error.into()),
                 Err(SessionWriteError::Ended(why)) => return Err(OwnershipError::SessionEnded(why)),
             }
-            if let Some(left) = self.store.get(key).await? {
+            if let Some(left) = self.0.store.get(key).await? {
                 tracing::info!(
                     key,
                     "a broker is registered under this one's address; it is taken for an earlier life of it"
                 );
-                forget_earlier_life(&*self.store, key, left.version).await?;
+                forget_earlier_life(&*self.0.store, key, left.version).await?;
             }
         }
         Err(OwnershipError::NotReady(
@@ -203,17 +209,17 @@ impl BundleOwnership {
 
     /// Who is registered now.
     pub(crate) async fn look_at_brokers(&self) {
-        match self.store.list(REGISTRY).await {
+        match self.0.store.list(REGISTRY).await {
             Ok(keys) => {
                 let ids = keys.iter().filter_map(|key| key.strip_prefix(REGISTRY));
                 let brokers: BTreeSet<String> = ids.map(str::to_owned).collect();
                 {
-                    let mut state = self.lock();
+                    let mut state = self.0.lock();
                     state.loads.reports.retain(|id, _| brokers.contains(id));
                     state.brokers = brokers;
                 }
                 for key in keys {
-                    look_at_broker(self, &key).await;
+                    look_at_broker(self.0, &key).await;
                 }
             }
             Err(error) => tracing::warn!(%error, "which brokers there are is not known"),

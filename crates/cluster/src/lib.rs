@@ -15,6 +15,7 @@ mod balance;
 mod bundles;
 mod handover;
 mod keeping;
+mod keys;
 mod leader;
 mod limits;
 mod load;
@@ -22,7 +23,7 @@ mod ownership;
 mod reports;
 
 pub use addresses::{BrokerAddresses, ListenerUrls, Listeners};
-pub use assign::CandidatesOf;
+pub use assign::{ApartFrom, CandidatesOf};
 pub use balance::BalanceOptions;
 pub use bundles::{BundleOf, BundleOwnership, SessionOptions};
 pub use handover::HandoverError;

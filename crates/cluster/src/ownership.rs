@@ -1,5 +1,6 @@
 //! The question whose topic it is, and the answer of a broker that is alone.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pharos_metadata::{BoxFuture, ReadError, SessionEnd, WriteError};
@@ -91,6 +92,20 @@ pub trait Ownership: Send + Sync {
     /// [`OwnershipError`]; it may have no owner then.
     fn take_bundle<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
         Box::pin(async { Ok(Owner::Us) })
+    }
+
+    /// The bundles that this broker shares with others and owns, as `<tenant>/<namespace>/<bundle>`.
+    fn bundles(&self) -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+
+    /// Lets go of the bundle of `topic`, which has no owner then: nothing in it will be asked for. What is loaded of it is to be closed
+    /// before. One that is not this broker's stays as it is.
+    ///
+    /// # Errors
+    /// [`OwnershipError`]; whose it is the store says a moment later.
+    fn release<'a>(&'a self, _: &'a TopicName) -> BoxFuture<'a, Result<(), OwnershipError>> {
+        Box::pin(async { Ok(()) })
     }
 
     /// The broker that leads, where there are several and one is known to.

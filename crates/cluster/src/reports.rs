@@ -13,11 +13,11 @@ use bytes::Bytes;
 use pharos_metadata::Expect;
 use pharos_runtime::clock::{self, Nanos};
 
-use crate::assign::least_for;
+use crate::assign::Placing;
 use crate::balance::{self, BalanceOptions};
 use crate::bundles::PREFIX;
 use crate::keeping::REGISTRY;
-use crate::{BundleOwnership, LoadReport};
+use crate::{BundleOwnership, LoadReport, Ownership as _};
 
 /// What is known of loads.
 #[derive(Default)]
@@ -103,9 +103,7 @@ impl Balancer {
     /// Bundles that this broker owns, as `<tenant>/<namespace>/<range>`.
     #[must_use]
     pub fn bundles(&self) -> BTreeSet<String> {
-        let state = self.ownership.lock();
-        let names = state.ours.keys().filter_map(|key| key.strip_prefix(PREFIX));
-        names.map(str::to_owned).collect()
+        self.ownership.bundles()
     }
 
     /// What this broker told of itself last.
@@ -147,7 +145,7 @@ impl Balancer {
     /// The other broker that should have a bundle `<tenant>/<namespace>/<range>` by what all carry; `None`: it stays here.
     #[must_use]
     pub fn better_place(&self, bundle: &str) -> Option<String> {
-        let found = least_for(&self.ownership, &format!("{PREFIX}{bundle}"));
+        let found = Placing(&self.ownership).least_for(&format!("{PREFIX}{bundle}"));
         found.ok().flatten()
     }
 
@@ -221,7 +219,7 @@ impl Balancer {
             us,
             &reports,
             |bundle| ours.contains(bundle),
-            |bundle, brokers| self.ownership.allowed(bundle, brokers),
+            |bundle, brokers| Placing(&self.ownership).allowed(bundle, brokers),
             &options,
         )
     }

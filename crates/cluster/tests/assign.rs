@@ -120,3 +120,72 @@ fn a_caller_that_goes_away_leaves_no_note() {
         panic!("the bundle is not taken, or the note stays");
     });
 }
+
+/// A broker in whose eyes a topic's bundle is to be apart from those of its parts, `a` to `c`.
+fn spread_broker(store: &Arc<Memory>, number: u16) -> Arc<BundleOwnership> {
+    let bundle = |topic: &TopicName| Some(topic.local().to_owned());
+    let ownership = BundleOwnership::new(store.clone(), SESSION, Box::new(bundle));
+    ownership.keep_apart(Box::new(|bundle| {
+        let all = ["a", "b", "c"].map(|part| format!("public/default/{part}"));
+        match all.iter().any(|part| part == bundle) {
+            true => all.into_iter().filter(|part| part != bundle).collect(),
+            false => Vec::new(),
+        }
+    }));
+    ownership.serve(&addresses(number));
+    pharos_runtime::spawn_local(ownership.clone().run());
+    ownership
+}
+
+fn part(name: &str) -> TopicName {
+    format!("persistent://public/default/{name}").parse().unwrap()
+}
+
+/// Three brokers; the second has `a`.
+async fn three_brokers() -> [Arc<BundleOwnership>; 3] {
+    let store = Arc::new(Memory::new());
+    let brokers = [1, 2, 3].map(|number| spread_broker(&store, number));
+    let [one, two, third] = &brokers;
+    know_each_other(&[one, two, third]).await;
+    assert_eq!(one.acquire(&part("a")).await.unwrap(), Owner::Us);
+    one.hand_over("public/default/a", "127.0.0.1:2").await.unwrap();
+    one.end_handover("public/default/a").await;
+    assert_eq!(two.owner_of(&part("a")), Owner::Us);
+    brokers
+}
+
+#[test]
+fn a_bundle_comes_to_no_broker_that_has_one_from_which_it_is_apart() {
+    run(async {
+        let [one, ..] = &three_brokers().await;
+        // Of the others the first has more, so that the second would be the first choice.
+        for filler in ["f1", "f2", "f3"] {
+            let _ = one.acquire(&part(filler)).await.unwrap();
+        }
+        let third = Owner::Other(Arc::new(addresses(3)));
+        assert_eq!(one.acquire(&part("b")).await.unwrap(), third);
+        assert_eq!(one.acquire(&part("c")).await.unwrap(), Owner::Us);
+    });
+}
+
+#[test]
+fn what_is_dealt_apart_comes_to_a_broker_that_has_none_whatever_its_turn() {
+    run(async {
+        for turn in 1..=3 {
+            let [one, ..] = &three_brokers().await;
+            let third = Owner::Other(Arc::new(addresses(3)));
+            assert_eq!(
+                one.acquire_apart(&part("b"), turn).await.unwrap(),
+                third,
+                "turn {turn}"
+            );
+        }
+        // Where there is no broker left it is beside another, and not without an owner.
+        let lonely = Arc::new(Memory::new());
+        let only = spread_broker(&lonely, 1);
+        know_each_other(&[&only]).await;
+        for name in ["a", "b"] {
+            assert_eq!(only.acquire(&part(name)).await.unwrap(), Owner::Us);
+        }
+    });
+}

@@ -61,8 +61,8 @@ pub use info::{
 pub use ledger::{
     Appended, Entry, FollowError, Forget, Holding, LedgerReader, LedgerStats, MaintenanceDone,
     MaintenanceError, MaintenanceEvent, ManagedLedger, OffloadAskError, OffloadStats, OffloadStatus,
-    OpenMode, ReadTo, Shadow, SourceFollower, SourceNews, delete, delete_as, exists, forget_cursors,
-    forget_other_shadow, held_by, open_shadow,
+    OffloadWork, Offloads, OpenMode, ReadTo, Shadow, SourceFollower, SourceNews, delete, delete_as, exists,
+    forget_cursors, forget_other_shadow, held_by, open_shadow,
 };
 pub use leftovers::{CleanUpError, CleanedUp, LEDGER_GARBAGE_PREFIX, Leftovers, noted_ledgers};
 pub use offload_garbage::{GARBAGE_PREFIX, Swept, noted_objects, sweep};

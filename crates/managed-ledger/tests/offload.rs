@@ -15,7 +15,7 @@ use pharos_ledger::offload::{OffloadPolicy, ReadFirst};
 use pharos_managed_ledger::mortal::{CallEffect, Life};
 use pharos_managed_ledger::{
     GARBAGE_PREFIX, INFO_PREFIX, Leftovers, MaintenanceEvent, ManagedLedger, ManagedLedgerInfo,
-    OffloadStatus, OpenMode, Options, ReadError, Retention, orphans, sweep,
+    OffloadStatus, OffloadWork, OpenMode, Options, ReadError, Retention, orphans, sweep,
 };
 use pharos_metadata::{Expect, MatchesLedgers, Memory, MetadataStore};
 use pharos_offload::{Offloader, drivers};
@@ -122,7 +122,7 @@ async fn maintain(log: &mut ManagedLedger, now_ms: u64) -> Vec<MaintenanceEvent>
 /// Plans and runs until nothing is left to do.
 async fn settle(log: &mut ManagedLedger, policy: &OffloadPolicy, now_ms: u64) {
     for round in 0.. {
-        log.plan_offload(policy, now_ms);
+        OffloadWork::of(log).plan(policy, now_ms);
         let events = maintain(log, now_ms).await;
         assert!(
             !events
@@ -167,7 +167,7 @@ fn closed_ledgers_move_and_everything_is_read_as_before() {
         let closed: Vec<LedgerId> = log.ledgers()[..3].iter().map(|row| row.id).collect();
         let reader = log.reader();
         settle(&mut log, &world.policy(), 2_000).await;
-        assert_eq!(log.offload_stats().ledgers, closed.iter().copied().collect());
+        assert_eq!(log.offloads().stats().ledgers, closed.iter().copied().collect());
         assert_eq!(world.objects(), world.objects_named().await);
         assert_eq!(world.objects().len(), 6);
         let left = world.engine.list().await.unwrap();
@@ -185,7 +185,7 @@ fn closed_ledgers_move_and_everything_is_read_as_before() {
 
         let mut log = world.open(&Life::new()).await;
         check_all(&log, 10).await;
-        assert_eq!(log.offload_stats().ledgers.len(), 3);
+        assert_eq!(log.offloads().stats().ledgers.len(), 3);
         // Trimming takes the objects as well.
         log.trim(Ordinal(6), Retention::NONE, 3_000);
         settle(
@@ -235,23 +235,23 @@ fn thresholds_choose_the_oldest_ledgers_by_size_and_by_age() {
             ..world.policy()
         };
         settle(&mut log, &off, 1_500).await;
-        assert!(log.offload_stats().ledgers.is_empty());
+        assert!(log.offloads().stats().ledgers.is_empty());
         // Closed ledgers have 30 bytes each.
         let by_size = OffloadPolicy {
             bytes_kept: Some(60),
             ..off.clone()
         };
         settle(&mut log, &by_size, 1_500).await;
-        assert_eq!(log.offload_stats().ledgers, [ids[0]].into());
+        assert_eq!(log.offloads().stats().ledgers, [ids[0]].into());
         let kept = OffloadPolicy {
             age_ms_max: Some(5_000),
             ..off.clone()
         };
         settle(&mut log, &kept, 5_999).await;
-        assert_eq!(log.offload_stats().ledgers.len(), 1);
+        assert_eq!(log.offloads().stats().ledgers.len(), 1);
         settle(&mut log, &kept, 6_000).await;
-        assert_eq!(log.offload_stats().ledgers.len(), 3);
-        assert_eq!(log.offload_stats().bytes, 90);
+        assert_eq!(log.offloads().stats().ledgers.len(), 3);
+        assert_eq!(log.offloads().stats().bytes, 90);
         // The engine's copies go when the lag is over, not before.
         let lag = OffloadPolicy {
             deletion_lag_ms: Some(1_000),
@@ -281,27 +281,43 @@ fn an_administrator_may_ask_and_hears_what_came_of_it() {
             ledger,
             entry: EntryId(0),
         };
-        assert_eq!(log.offload_status(), OffloadStatus::NotRun);
+        assert_eq!(log.offloads().status(), OffloadStatus::NotRun);
         let nowhere = OffloadPolicy {
             target: None,
             ..manual.clone()
         };
-        assert!(log.ask_offload(before(ids[2]), &nowhere, 2_000).is_err());
-        log.ask_offload(before(ids[2]), &manual, 2_000).unwrap();
-        assert_eq!(log.offload_status(), OffloadStatus::Running);
         assert!(
-            log.ask_offload(before(ids[2]), &manual, 2_000).is_err(),
+            OffloadWork::of(&mut log)
+                .ask(before(ids[2]), &nowhere, 2_000)
+                .is_err()
+        );
+        OffloadWork::of(&mut log)
+            .ask(before(ids[2]), &manual, 2_000)
+            .unwrap();
+        assert_eq!(log.offloads().status(), OffloadStatus::Running);
+        assert!(
+            OffloadWork::of(&mut log)
+                .ask(before(ids[2]), &manual, 2_000)
+                .is_err(),
             "one at a time"
         );
         maintain(&mut log, 2_000).await;
-        assert_eq!(log.offload_status(), OffloadStatus::Success(Some(before(ids[2]))));
-        assert_eq!(log.offload_stats().ledgers, [ids[0], ids[1]].into());
+        assert_eq!(
+            log.offloads().status(),
+            OffloadStatus::Success(Some(before(ids[2])))
+        );
+        assert_eq!(log.offloads().stats().ledgers, [ids[0], ids[1]].into());
         // Nothing left to do is a success at once.
-        log.ask_offload(before(ids[1]), &manual, 2_000).unwrap();
-        assert_eq!(log.offload_status(), OffloadStatus::Success(Some(before(ids[2]))));
+        OffloadWork::of(&mut log)
+            .ask(before(ids[1]), &manual, 2_000)
+            .unwrap();
+        assert_eq!(
+            log.offloads().status(),
+            OffloadStatus::Success(Some(before(ids[2])))
+        );
         // A store that refuses is a failure that says why.
         let elsewhere = drivers::folder(Path::new("/nowhere-near"));
-        let refused = log.ask_offload(
+        let refused = OffloadWork::of(&mut log).ask(
             before(ids[3]),
             &OffloadPolicy {
                 target: Some(elsewhere),
@@ -352,7 +368,7 @@ fn the_preferred_copy_is_read_and_the_other_one_when_it_is_bad() {
             ..world
         };
         let mut log = world.open(&Life::new()).await;
-        log.plan_offload(&both, 3_000);
+        OffloadWork::of(&mut log).plan(&both, 3_000);
         let second = log.read(Ordinal(3), 100, 1 << 20).await.unwrap();
         assert_eq!(second[0].payload, "3333333333");
         let lost = log.read(Ordinal(1), 100, 1 << 20).await.unwrap_err();
@@ -363,7 +379,7 @@ fn the_preferred_copy_is_read_and_the_other_one_when_it_is_bad() {
             cause.to_string().contains("-ledger-"),
             "names the object: {cause}"
         );
-        log.plan_offload(&world.policy(), 3_000);
+        OffloadWork::of(&mut log).plan(&world.policy(), 3_000);
         let events = maintain(&mut log, 3_000).await;
         assert!(
             matches!(events.as_slice(), [MaintenanceEvent::Retrying(_)]),
@@ -405,13 +421,13 @@ fn closing_does_not_wait_for_a_store_that_does_not_answer() {
             let (engine, metadata) = (Arc::new(world.engine.clone()), world.metadata.clone());
             let opened = ManagedLedger::open(NAME, engine, metadata, options, OpenMode::Create, 2_000);
             let mut log = opened.await.unwrap();
-            log.plan_offload(&both, 2_000);
+            OffloadWork::of(&mut log).plan(&both, 2_000);
             let step = log.take_maintenance(2_000).unwrap();
-            assert!(log.is_offloading());
-            log.stop_offload();
+            assert!(log.offloads().is_running());
+            OffloadWork::of(&mut log).stop();
             let event = log.on_maintenance(step.await, 2_000);
             assert!(matches!(event, MaintenanceEvent::Nothing), "{event:?}");
-            assert!(!log.is_offloading() && log.take_maintenance(2_000).is_none());
+            assert!(!log.offloads().is_running() && log.take_maintenance(2_000).is_none());
             log.close().await.unwrap();
         }
         let mut log = world.open(&Life::new()).await;
@@ -442,7 +458,7 @@ async fn live(world: &World, life: &Life) {
         fill(&mut log, 10).await;
         let mut now_ms = 2_000;
         for _ in 0..20 {
-            log.plan_offload(&world.policy(), now_ms);
+            OffloadWork::of(&mut log).plan(&world.policy(), now_ms);
             maintain(&mut log, now_ms).await;
             // Past every pause, should a step have failed.
             now_ms += 1_000_000;
@@ -451,7 +467,7 @@ async fn live(world: &World, life: &Life) {
         log.trim(Ordinal(6), Retention::NONE, now_ms);
         for _ in 0..5 {
             maintain(&mut log, now_ms).await;
-            log.plan_offload(&world.policy(), now_ms);
+            OffloadWork::of(&mut log).plan(&world.policy(), now_ms);
             now_ms += 1_000_000;
         }
         check_all(&log, 10).await;

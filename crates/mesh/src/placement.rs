@@ -8,6 +8,7 @@
 //! opened the store itself is asked (`confirm`). When ownership goes, the shards close what they have loaded of it (`home::load`),
 //! and what they are loading is given up.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pharos_cluster::{BrokerAddresses, HandoverError, LoadReport, Owner, Ownership, OwnershipError};
@@ -120,6 +121,20 @@ impl Placement {
     /// [`OwnershipError`]: ask again.
     pub async fn take_bundle(&self, bundle: &str) -> Result<Owner, OwnershipError> {
         self.ownership.take_bundle(bundle).await
+    }
+
+    /// The bundles that this broker shares with others and owns, as `<tenant>/<namespace>/<bundle>`.
+    #[must_use]
+    pub fn bundles(&self) -> BTreeSet<String> {
+        self.ownership.bundles()
+    }
+
+    /// Lets go of the bundle of a topic, in which nothing is loaded and nothing will be asked for.
+    ///
+    /// # Errors
+    /// [`OwnershipError`]: try again.
+    pub async fn release(&self, topic: &TopicName) -> Result<(), OwnershipError> {
+        self.ownership.release(topic).await
     }
 
     /// The broker that leads, where there are several and one is known to.

@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use pharos_bookkeeper::BookKeeper;
 use pharos_broker_admin::{BookieStore, MetricFamily, MetricKind};
-use pharos_catalog::Catalog;
+use pharos_catalog::{Carriers, Catalog};
 use pharos_cluster::{Balancer, BrokerAddresses, BundleOwnership, Ownership as _, SessionOptions};
 use pharos_ledger::LedgerEngine as _;
 use pharos_metadata::{Expect, Measured, MetadataLayout, MetadataStore, WriteError};
@@ -143,6 +143,8 @@ impl Cluster {
         ownership.restrict(Box::new(move |namespace, brokers| {
             policies.clusters().isolation().candidates(namespace, brokers)
         }));
+        let carried = catalog.clone();
+        ownership.keep_apart(Box::new(move |bundle| Carriers::of(&carried).apart_from(bundle)));
         Balancer::of(ownership.clone()).set_options(settings.load_balancer.options());
         ownership
     }

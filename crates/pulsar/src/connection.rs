@@ -18,12 +18,12 @@ use pharos_auth::{Door, Principal};
 use pharos_broker::feed::{ConsumerHandle, DueGroups, Group};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, Pumped, Receipt, Shard};
-use pharos_broker::unwritten::Queued;
-use pharos_runtime::{Nanos, clock};
+use pharos_runtime::clock;
 use pharos_transport::{PeerCertificate, Place, WriteHalf};
 use pharos_wire::{Command, answer, encode};
 
-use crate::consumer::{Attached, Consumer, ConsumerSlot};
+use crate::closing::Ending;
+use crate::consumer::{Attached, ConsumerSlot};
 use crate::credential::Credential;
 use crate::dispatched::Queue;
 use crate::groups::Groups;
@@ -31,16 +31,13 @@ use crate::handlers::connect::Proved;
 use crate::limits::LimitHold;
 use crate::outgoing::Outgoing;
 use crate::producer::Producers;
+use crate::read_ahead::ReadAhead;
 use crate::requests::WaitingRequests;
 use crate::sent_away::SentAway;
 use crate::shared::Server;
-use crate::stall::stay_listed;
+use crate::stall::{Stall, Stalling};
 use crate::tenant_connections::TenantConnections;
 
-/// Sends without a receipt at which reading stops; it resumes at half.
-const IN_FLIGHT_SENDS_MAX: u32 = 1000;
-/// Their bytes at which reading stops.
-const IN_FLIGHT_BYTES_MAX: u64 = 32 << 20;
 /// Unwritten answers at which reading stops: a peer that asks and does not listen must not fill our memory.
 const ANSWERS_BYTES_MAX: usize = 4 << 20;
 
@@ -116,23 +113,17 @@ pub(crate) struct Connection {
     pub(crate) due: Rc<DueGroups>,
     /// Entries that dispatchers chose for consumers here.
     pub(crate) dispatched: RefCell<Queue>,
-    /// Since when the socket has taken nothing, or what was set aside is being read again.
-    pub(crate) stalled_since: Cell<Option<Nanos>>,
-    /// What is queued, in the account, while the socket is full.
-    pub(crate) queued: RefCell<Option<Queued>>,
-    /// What was set aside is being read again.
-    pub(crate) is_reading_again: Cell<bool>,
+    /// Whether the socket takes nothing, and what became of what it should have taken.
+    pub(crate) stall: Stall,
     pub(crate) producers: RefCell<Producers>,
     pub(crate) consumers: RefCell<HashMap<u64, ConsumerSlot>>,
     /// Consumers that went to other brokers lately.
     pub(crate) sent_away: RefCell<SentAway>,
     pub(crate) watchers: RefCell<HashMap<u64, Rc<Notify>>>,
-    pub(crate) in_flight_sends: Cell<u32>,
-    pub(crate) in_flight_bytes: Cell<u64>,
+    /// What is read and not answered yet.
+    pub(crate) read_ahead: ReadAhead,
     /// Requests that wait for their answer.
     pub(crate) requests_waiting: WaitingRequests,
-    /// Reading may go on.
-    pub(crate) resumed: Notify,
     closed: Cell<bool>,
     pub(crate) closing: Notify,
     /// When it came to this shard.
@@ -155,6 +146,7 @@ impl Connection {
         let now = clock::now().0;
         Rc::new_cyclic(|me| Self {
             id,
+            read_ahead: ReadAhead::new(shard.clone()),
             shard,
             server: unsettled.server,
             me: me.clone(),
@@ -175,17 +167,12 @@ impl Connection {
             groups: RefCell::default(),
             due: Rc::default(),
             dispatched: RefCell::default(),
-            stalled_since: Cell::new(None),
-            queued: RefCell::new(None),
-            is_reading_again: Cell::new(false),
+            stall: Stall::default(),
             producers: RefCell::default(),
             consumers: RefCell::default(),
             sent_away: RefCell::default(),
             watchers: RefCell::default(),
-            in_flight_sends: Cell::new(0),
-            in_flight_bytes: Cell::new(0),
             requests_waiting: WaitingRequests::default(),
-            resumed: Notify::new(),
             closed: Cell::new(false),
             closing: Notify::new(),
             opened_at: now,
@@ -224,6 +211,11 @@ impl Connection {
             && self.out.borrow().is_empty()
             && self.probes.borrow().is_empty()
             && Rc::strong_count(self) == KNOWN_TO
+    }
+
+    /// Whether the consumer of that id is still the one of this key.
+    pub(crate) fn consumer_is(&self, consumer_id: u64, key: ConsumerKey) -> bool {
+        matches!(self.consumers.borrow().get(&consumer_id), Some(ConsumerSlot::Ready(consumer)) if consumer.key == key)
     }
 
     pub(crate) fn me(&self) -> Option<Rc<Self>> {
@@ -273,8 +265,7 @@ impl Connection {
 
     /// Whether reading must pause: too much in flight, or too many answers unread.
     pub(crate) fn is_saturated(&self) -> bool {
-        self.in_flight_sends.get() >= IN_FLIGHT_SENDS_MAX
-            || self.in_flight_bytes.get() >= IN_FLIGHT_BYTES_MAX
+        self.read_ahead.is_enough()
             || self
                 .requests_waiting
                 .are_enough(self.server.limiter.limits.requests_per_connection)
@@ -282,36 +273,6 @@ impl Connection {
             || self.out.borrow().queued_bytes() >= ANSWERS_BYTES_MAX
             || self.shard.shared.publish_budget.is_exhausted()
             || self.shard.shared.mesh_budget.is_exhausted()
-    }
-
-    pub(crate) fn may_resume(&self) -> bool {
-        self.in_flight_sends.get() <= IN_FLIGHT_SENDS_MAX / 2
-            && self.in_flight_bytes.get() <= IN_FLIGHT_BYTES_MAX / 2
-    }
-
-    /// One send more is in flight.
-    pub(crate) fn send_began(&self, bytes: usize) {
-        self.in_flight_sends.set(self.in_flight_sends.get() + 1);
-        self.in_flight_bytes
-            .set(self.in_flight_bytes.get() + bytes as u64);
-        self.shard.shared.publish_budget.take(bytes as u64);
-    }
-
-    /// One send was answered.
-    pub(crate) fn send_ended(&self, bytes: u32) {
-        self.sends_ended(1, u64::from(bytes));
-    }
-
-    /// Some sends were answered, or will not be.
-    fn sends_ended(&self, sends: u32, bytes: u64) {
-        self.in_flight_sends
-            .set(self.in_flight_sends.get().saturating_sub(sends));
-        self.in_flight_bytes
-            .set(self.in_flight_bytes.get().saturating_sub(bytes));
-        self.shard.shared.publish_budget.give(bytes);
-        if self.may_resume() {
-            self.resumed.notify_one();
-        }
     }
 
     /// Something came: the peer lives.
@@ -355,7 +316,7 @@ impl Connection {
         let consumers = std::mem::take(&mut *self.consumers.borrow_mut());
         for consumer in consumers.into_values() {
             if let ConsumerSlot::Ready(consumer) = consumer {
-                self.detach(consumer);
+                Ending(self).detach(consumer);
             }
         }
         for watcher in self.watchers.borrow_mut().drain() {
@@ -364,26 +325,11 @@ impl Connection {
         self.groups.borrow_mut().clear();
         self.dispatched.borrow_mut().clear();
         self.out.take();
-        self.forget_stall();
-        self.shard
-            .shared
-            .publish_budget
-            .give(self.in_flight_bytes.replace(0));
+        Stalling(self).forget();
+        self.read_ahead.clear();
         for probe in self.probes.borrow_mut().drain(..) {
             let _ = probe.send(false);
         }
-    }
-
-    /// Gives a consumer's place back to its topic.
-    pub(crate) fn detach(&self, consumer: Consumer) {
-        let Consumer {
-            topic, key, attached, ..
-        } = consumer;
-        let lease = match attached {
-            Attached::Listening(handle) => handle.leave(),
-            Attached::Dormant { .. } | Attached::Dispatched { .. } => None,
-        };
-        self.shard.detach(topic, key, lease);
     }
 }
 
@@ -423,11 +369,11 @@ impl ConnectionHandle for Connection {
             }
         }
         for _ in 0..refused_here {
-            self.send_ended(0);
+            self.read_ahead.ended(0);
         }
         for receipt in receipts {
-            self.send_ended(receipt.bytes);
-            self.finish_close(receipt.producer.id);
+            self.read_ahead.ended(receipt.bytes);
+            Ending(self).finish_close(receipt.producer.id);
         }
         self.wake();
     }
@@ -440,25 +386,25 @@ impl ConnectionHandle for Connection {
                 bytes,
                 error,
             } => {
-                self.send_ended(bytes);
+                self.read_ahead.ended(bytes);
                 let producer_id = producer.id;
                 let known = self.producers.borrow_mut().answered(producer).is_some();
                 if known {
                     let refusal = crate::refusal::of_publish(&error);
                     self.send(&answer::send_error(producer_id, sequence_id, refusal));
-                    self.answer_refused(producer_id);
-                    self.finish_close(producer_id);
+                    Ending(self).answer_refused(producer_id);
+                    Ending(self).finish_close(producer_id);
                 }
             }
-            ConnectionEvent::SendsDropped { sends, bytes } => self.sends_ended(sends, bytes),
+            ConnectionEvent::SendsDropped { sends, bytes } => self.read_ahead.all_ended(sends, bytes),
             ConnectionEvent::ProducerClosed { producer, next } => {
-                self.on_producer_closed(producer, next.as_deref());
+                Ending(self).producer_closed(producer, next.as_deref());
             }
             ConnectionEvent::ConsumerClosed {
                 consumer_id,
                 key,
                 next,
-            } => self.on_consumer_closed(consumer_id, key, next.as_deref()),
+            } => Ending(self).consumer_closed(consumer_id, key, next.as_deref()),
             ConnectionEvent::ActiveConsumer {
                 consumer_id,
                 key,
@@ -475,7 +421,7 @@ impl ConnectionHandle for Connection {
             }
             ConnectionEvent::Dispatched(items) => {
                 self.dispatched.borrow_mut().extend(items);
-                self.note_stalled();
+                Stalling(self).note();
                 self.wake();
             }
         }
@@ -506,7 +452,7 @@ impl ConnectionHandle for Connection {
     }
 
     fn deactivate(&self, consumer_id: u64, key: ConsumerKey) -> Option<ConsumerHandle> {
-        self.before_a_consumer_goes();
+        Stalling(self).before_a_consumer_goes();
         let mut consumers = self.consumers.borrow_mut();
         let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&consumer_id) else {
             return None;
@@ -537,9 +483,7 @@ impl ConnectionHandle for Connection {
     }
 
     fn set_aside(&self) {
-        self.let_go_of_dispatched();
-        self.take_back(false);
-        stay_listed(self);
+        Stalling(self).set_aside();
     }
 
     fn close(&self) {

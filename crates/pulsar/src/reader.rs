@@ -201,7 +201,7 @@ async fn wait_for_room(connection: &Connection) -> bool {
     while connection.is_saturated() && !connection.is_closed() {
         tokio::select! {
             biased;
-            () = connection.resumed.notified() => {}
+            () = connection.read_ahead.resumed() => {}
             // The budget that all connections share has no bell for each of them, and a close rings another one.
             () = tokio::time::sleep(Duration::from_millis(1)) => {}
         }

@@ -76,8 +76,8 @@ where
         answer.await;
         let waiting = &connection.requests_waiting.count;
         waiting.set(waiting.get() - 1);
-        if connection.may_resume() {
-            connection.resumed.notify_one();
+        if connection.read_ahead.may_resume() {
+            connection.read_ahead.resume();
         }
     });
 }

@@ -15,9 +15,10 @@
 //! again when the socket takes bytes. Only the frame that is written in part stays; its payload is set aside as above, unless
 //! others here have it in memory anyway.
 //!
-//! Always true: `stalled_since` is set while the socket is full or something is being read again; the shard lists the connection
-//! with that time while it holds payloads as well. What is queued is in the account while the socket is full (`queued`).
+//! Always true: [`Stall::since`] is set while the socket is full or something is being read again; the shard lists the connection
+//! with that time while it holds payloads as well. What is queued is in the account while the socket is full ([`Stall::queued`]).
 
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ use pharos_broker::entry::EntryCodec as _;
 use pharos_broker::feed::ConsumerHandle;
 use pharos_broker::ids::{ConsumerKey, TopicId};
 use pharos_broker::shard::{ConnectionHandle as _, Pumped, ReadAgain, ReadAgainError};
-use pharos_runtime::{clock, spawn_local};
+use pharos_broker::unwritten::Queued;
+use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::{Ordinal, Position};
 use pharos_wire::message::PulsarEntries;
 use pharos_wire::proto::CommandMessage;
@@ -52,59 +54,74 @@ enum Missing {
     },
 }
 
-impl Connection {
+/// What is known of a socket that takes nothing.
+#[derive(Default)]
+pub(crate) struct Stall {
+    /// Since when it has taken nothing, or what was set aside is being read again.
+    since: Cell<Option<Nanos>>,
+    /// What is queued, in the account, while the socket is full.
+    queued: RefCell<Option<Queued>>,
+    /// What was set aside is being read again.
+    is_reading_again: Cell<bool>,
+}
+
+/// A connection whose socket takes nothing, or did so.
+pub(crate) struct Stalling<'a>(pub(crate) &'a Connection);
+
+impl Stalling<'_> {
     /// The socket is full, or something is to be read again.
-    pub(crate) fn stall(&self) {
-        if self.stalled_since.get().is_none() {
-            self.stalled_since.set(Some(clock::now()));
+    pub(crate) fn begin(&self) {
+        if self.0.stall.since.get().is_none() {
+            self.0.stall.since.set(Some(clock::now()));
         }
-        if self.blocked.get() {
-            count_queued(self);
-            if self.shard.shared.unwritten.is_exhausted() {
+        if self.0.blocked.get() {
+            self.count_queued();
+            if self.0.shard.shared.unwritten.is_exhausted() {
                 self.take_back(false);
             }
         }
-        self.note_stalled();
+        self.note();
     }
 
     /// Has the shard list the connection if it is stalled and holds something.
-    pub(crate) fn note_stalled(&self) {
-        if let Some(since) = self.stalled_since.get()
-            && (self.dispatched.borrow().holds()
-                || self.queued.borrow().is_some()
-                || self.out.borrow().holds_dispatched())
+    pub(crate) fn note(&self) {
+        if let Some(since) = self.0.stall.since.get()
+            && (self.0.dispatched.borrow().holds()
+                || self.0.stall.queued.borrow().is_some()
+                || self.0.out.borrow().holds_dispatched())
         {
-            self.shard.stalled.stalls(self.id, since);
+            self.0.shard.stalled.stalls(self.0.id, since);
         }
     }
 
     /// The socket takes bytes, or what was read again is here.
-    pub(crate) fn unstall(&self) {
-        if !self.blocked.get() && !self.is_reading_again.get() {
-            self.forget_stall();
+    pub(crate) fn end(&self) {
+        if !self.0.blocked.get() && !self.0.stall.is_reading_again.get() {
+            self.forget();
         }
     }
 
-    pub(crate) fn forget_stall(&self) {
-        self.queued.take();
-        if let Some(since) = self.stalled_since.take() {
-            self.shard.stalled.goes_on(self.id, since);
+    /// It takes bytes again, or is gone.
+    pub(crate) fn forget(&self) {
+        self.0.stall.queued.take();
+        if let Some(since) = self.0.stall.since.take() {
+            self.0.shard.stalled.goes_on(self.0.id, since);
         }
     }
 
     /// A stream consumer here is about to be no more: what it was dealt could not be told from then on.
     pub(crate) fn before_a_consumer_goes(&self) {
-        if self.blocked.get() {
+        if self.0.blocked.get() {
             self.take_back(true);
         }
     }
 
     /// Takes what stream consumers were dealt out of the queue, and has them stand where they stood before. `all`: also the payload of
     /// the frame that is written in part that others have in memory anyway.
-    pub(crate) fn take_back(&self, all: bool) {
+    fn take_back(&self, all: bool) {
         let mut back: BTreeMap<u64, (Ordinal, u64)> = BTreeMap::new();
-        let consumers = self.consumers.borrow();
-        let bytes = self.out.borrow_mut().take_back(|message, payload| {
+        let consumers = self.0.consumers.borrow();
+        let bytes = self.0.out.borrow_mut().take_back(|message, payload| {
             let Some(place) = dealt(&consumers, message) else {
                 return false;
             };
@@ -121,56 +138,56 @@ impl Connection {
                 handle.take_back(first, messages);
             }
         }
-        self.shard.shared.unwritten.took_back(bytes);
-        let begun = self.out.borrow().begun();
+        self.0.shard.shared.unwritten.took_back(bytes);
+        let begun = self.0.out.borrow().begun();
         let source = begun.and_then(|(begun, bytes)| source_of(&consumers, &begun, bytes, all));
         if let Some(source) = source {
-            self.shard.shared.unwritten.took_back(source.bytes);
-            self.out.borrow_mut().set_begun_aside(source);
+            self.0.shard.shared.unwritten.took_back(source.bytes);
+            self.0.out.borrow_mut().set_begun_aside(source);
         }
         drop(consumers);
-        if self.queued.borrow().is_some() {
-            count_queued(self);
+        if self.0.stall.queued.borrow().is_some() {
+            self.count_queued();
         }
     }
 
     /// Drops what can be read again; what cannot is worth less than the memory, and goes with the connection.
-    pub(crate) fn let_go_of_dispatched(&self) {
-        if self.out.borrow().has_unstored() || self.dispatched.borrow().has_unstored() {
-            tracing::warn!(peer = %self.address,
+    fn let_go_of_dispatched(&self) {
+        if self.0.out.borrow().has_unstored() || self.0.dispatched.borrow().has_unstored() {
+            tracing::warn!(peer = %self.0.address,
                 "closing a connection that takes nothing of a non-persistent topic while memory is short");
-            self.dispatched.borrow_mut().clear();
-            return self.close();
+            self.0.dispatched.borrow_mut().clear();
+            return self.0.close();
         }
-        self.out.borrow_mut().set_aside();
-        self.dispatched.borrow_mut().set_aside();
+        self.0.out.borrow_mut().set_aside();
+        self.0.dispatched.borrow_mut().set_aside();
     }
 
     /// Whether something that was set aside is next.
     pub(crate) fn must_read_again(&self) -> bool {
-        let is_next =
-            matches!(self.dispatched.borrow().front(), Some(item) if matches!(item.body, Body::Aside { .. }));
-        (is_next && self.out.borrow().has_room()) || self.out.borrow().missing().is_some()
+        let is_next = matches!(self.0.dispatched.borrow().front(), Some(item) if matches!(item.body, Body::Aside { .. }));
+        (is_next && self.0.out.borrow().has_room()) || self.0.out.borrow().missing().is_some()
     }
 
     /// Reads again what is next, and writes it.
     pub(crate) fn read_again(&self) {
-        if self.is_reading_again.replace(true) {
+        if self.0.stall.is_reading_again.replace(true) {
             return;
         }
-        self.stall();
-        let Some(me) = self.me() else { return };
+        self.begin();
+        let Some(me) = self.0.me() else { return };
         spawn_local(async move {
+            let stalling = Stalling(&me);
             let again = tokio::select! {
-                again = me.fetch() => again,
+                again = stalling.fetch() => again,
                 () = me.closing.notified() => {
                     me.closing.notify_one();
                     None
                 }
             };
-            me.is_reading_again.set(false);
-            me.unstall();
-            me.note_stalled();
+            me.stall.is_reading_again.set(false);
+            stalling.end();
+            stalling.note();
             if me.flush_turn() == Pumped::More {
                 me.shard.connections.wake(me.id);
             }
@@ -193,20 +210,20 @@ impl Connection {
                     ..
                 } => (*topic, ordinals.clone(), *bytes),
             };
-            match self.shard.read_again(topic, ordinals, bytes).await {
+            match self.0.shard.read_again(topic, ordinals, bytes).await {
                 Ok(mut again) => {
                     self.bring_back(&missing, &mut again);
                     return Some(again);
                 }
                 Err(ReadAgainError::Failed(error)) => {
-                    tracing::error!(peer = %self.address, error, "cannot read again what a connection is to get");
+                    tracing::error!(peer = %self.0.address, error, "cannot read again what a connection is to get");
                     tokio::time::sleep(RETRY_AFTER).await;
                 }
                 Err(error @ ReadAgainError::Closed) => {
                     // If its consumer is being closed, entries that are no frames yet go with it.
                     if was_refused || matches!(missing, Missing::Frame(_)) {
-                        tracing::info!(peer = %self.address, %error, "closing a connection for what it is to get");
-                        self.close();
+                        tracing::info!(peer = %self.0.address, %error, "closing a connection for what it is to get");
+                        self.0.close();
                         return None;
                     }
                     was_refused = true;
@@ -217,10 +234,10 @@ impl Connection {
     }
 
     fn missing(&self) -> Option<Missing> {
-        if let Some(source) = self.out.borrow().missing() {
+        if let Some(source) = self.0.out.borrow().missing() {
             return Some(Missing::Frame(source));
         }
-        let (queue, consumers) = (self.dispatched.borrow(), self.consumers.borrow());
+        let (queue, consumers) = (self.0.dispatched.borrow(), self.0.consumers.borrow());
         let front = queue.front()?;
         let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&front.consumer_id) else {
             return None;
@@ -238,44 +255,48 @@ impl Connection {
         match missing {
             Missing::Frame(_) => {
                 let back = again.entries.pop().is_some_and(|(entry, held)| {
-                    let payload = payload_for(self.protocol_version(), &entry);
-                    self.out.borrow_mut().bring_back(payload, held)
+                    let payload = payload_for(self.0.protocol_version(), &entry);
+                    self.0.out.borrow_mut().bring_back(payload, held)
                 });
-                if !back && !self.is_closed() {
-                    tracing::info!(peer = %self.address,
+                if !back && !self.0.is_closed() {
+                    tracing::info!(peer = %self.0.address,
                         "closing a connection in the midst of a message that is gone");
-                    self.close();
+                    self.0.close();
                 }
             }
             Missing::Queued { key, topic, .. } => {
                 let entries = std::mem::take(&mut again.entries);
                 let (messages, bytes) = self
+                    .0
                     .dispatched
                     .borrow_mut()
                     .bring_back(*key, entries, &again.gone);
                 if messages > 0 {
                     // It was charged for what it will not get.
-                    self.shard.written(*topic, *key, bytes);
-                    self.shard.flow(*topic, *key, messages);
+                    self.0.shard.written(*topic, *key, bytes);
+                    self.0.shard.flow(*topic, *key, messages);
                 }
             }
         }
     }
-}
 
-/// Brings the account up to date with what is queued while the socket is full.
-fn count_queued(connection: &Connection) {
-    let bytes = connection.out.borrow().queued_apart();
-    let unwritten = &connection.shard.shared.unwritten;
-    let queued = (bytes > 0).then(|| unwritten.hold_queued(bytes));
-    connection.queued.replace(queued);
-}
+    /// Brings the account up to date with what is queued while the socket is full.
+    fn count_queued(&self) {
+        let bytes = self.0.out.borrow().queued_apart();
+        let unwritten = &self.0.shard.shared.unwritten;
+        let queued = (bytes > 0).then(|| unwritten.hold_queued(bytes));
+        self.0.stall.queued.replace(queued);
+    }
 
-/// What stays when all is set aside, because others have it in memory, may be ours alone later.
-pub(crate) fn stay_listed(connection: &Connection) {
-    if connection.stalled_since.get().is_some() && connection.out.borrow().begun().is_some() {
-        connection.stalled_since.set(Some(clock::now()));
-        connection.note_stalled();
+    /// Memory is short: what can be read again later is held no longer.
+    pub(crate) fn set_aside(&self) {
+        self.let_go_of_dispatched();
+        self.take_back(false);
+        // What stays because others have it in memory may be ours alone later.
+        if self.0.stall.since.get().is_some() && self.0.out.borrow().begun().is_some() {
+            self.0.stall.since.set(Some(clock::now()));
+            self.note();
+        }
     }
 }
 

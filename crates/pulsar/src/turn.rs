@@ -11,12 +11,13 @@ use crate::consumer::ConsumerSlot;
 use crate::dispatched::{Body, Item};
 use crate::outgoing::{Outgoing, Source, Written};
 use crate::sink::{Sink, payload_for};
+use crate::stall::Stalling;
 
 impl Writer for Connection {
     fn refill(&self) -> bool {
         if self.out.borrow().missing().is_some() {
             // Nothing can be written before that, so nothing more is queued.
-            self.read_again();
+            Stalling(self).read_again();
             return false;
         }
         let protocol_version = self.protocol_version();
@@ -43,8 +44,8 @@ impl Writer for Connection {
                 break;
             }
         }
-        if self.must_read_again() {
-            self.read_again();
+        if Stalling(self).must_read_again() {
+            Stalling(self).read_again();
         }
         is_all
     }
@@ -170,7 +171,7 @@ impl Connection {
         if self.blocked.replace(true) {
             return;
         }
-        self.stall();
+        Stalling(self).begin();
         let Some(me) = self.me() else { return };
         spawn_local(async move {
             tokio::select! {
@@ -182,8 +183,8 @@ impl Connection {
                 }
             }
             me.blocked.set(false);
-            me.unstall();
-            me.resumed.notify_one();
+            Stalling(&me).end();
+            me.read_ahead.resume();
             if me.flush_turn() == Pumped::More {
                 me.shard.connections.wake(me.id);
             }

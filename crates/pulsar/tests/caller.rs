@@ -52,7 +52,10 @@ impl Authorizer for Recorder {
 
 fn topics_of(catalog: &Catalog) -> Vec<String> {
     let namespace = "public/default".parse().unwrap();
-    catalog.list_topics(&namespace, ListMode::All, None, None).topics
+    catalog
+        .topic_lists()
+        .answer(&namespace, ListMode::All, None, None)
+        .topics
 }
 
 struct House {
@@ -141,7 +144,11 @@ impl House {
 
     async fn set_policy(&self, name: &str, value: serde_json::Value) {
         let namespace = "public/default".parse().unwrap();
-        self.catalog.set_policy(&namespace, name, value).await.unwrap();
+        self.catalog
+            .namespaces()
+            .set_policy(&namespace, name, value)
+            .await
+            .unwrap();
     }
 
     async fn subscriptions(&self, topic: &str) -> Vec<String> {

@@ -20,6 +20,7 @@ use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::carrier::{CarrierHold, start_after};
+use super::limits::Vacancy;
 use super::{Attached, Stored, SubscribeRequest, SubscriptionType, Topic, TopicContext};
 
 /// How often carriers are looked at.
@@ -167,9 +168,7 @@ impl Dealing<'_> {
                 if state.stored.closing {
                     return Err(TopicError::Closing(self.0.cx.name.to_string()).into());
                 }
-                state
-                    .attached
-                    .check_consumer_room(&self.0.cx, &state.stored, request)?;
+                Vacancy(&state.attached).check_consumer(&self.0.cx, &state.stored, request)?;
             }
             let properties = &request.properties;
             let made = self

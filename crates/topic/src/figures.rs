@@ -361,7 +361,7 @@ fn log_figures(state: &State) -> LogFigures {
             .damage
             .places(state.stored.log.ledger.first())
             .collect(),
-        offload: state.stored.log.ledger.offload_stats(),
+        offload: state.stored.log.ledger.offloads().stats(),
         compacted: state
             .stored
             .compaction

@@ -165,7 +165,7 @@ impl TopicHandle {
     /// What came of it.
     #[must_use]
     pub fn offload_status(&self) -> OffloadStatus {
-        self.0.state.borrow().stored.log.ledger.offload_status()
+        self.0.state.borrow().stored.log.ledger.offloads().status()
     }
 
     /// Begins to compact the topic; does not wait for it.

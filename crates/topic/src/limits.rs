@@ -23,6 +23,20 @@ pub(super) struct Subscribes {
 }
 
 impl Subscribes {
+    /// Whether a consumer may subscribe again already.
+    pub(super) fn check(
+        &mut self,
+        policies: &EffectivePolicies,
+        request: &SubscribeRequest,
+    ) -> Result<(), SubscribeError> {
+        let limit = policies.subscribe_rate;
+        if limit.count == 0 || self.may(request, limit, clock::wall_ms()) {
+            return Ok(());
+        }
+        let text = "Subscribe limited by subscribe rate limit per consumer.";
+        Err(SubscribeError::NotAllowed(text.to_owned()))
+    }
+
     fn may(&mut self, request: &SubscribeRequest, limit: SubscribeRateLimit, now_ms: u64) -> bool {
         let period_ms = millis(limit.period);
         let is_over = |began_ms: u64| now_ms.saturating_sub(began_ms) >= period_ms;
@@ -75,22 +89,12 @@ impl Producers {
     }
 }
 
-impl Attached {
-    /// Whether a consumer may subscribe again already.
-    pub(super) fn check_subscribe_rate(
-        &mut self,
-        limit: SubscribeRateLimit,
-        request: &SubscribeRequest,
-    ) -> Result<(), SubscribeError> {
-        if limit.count == 0 || self.subscribes.may(request, limit, clock::wall_ms()) {
-            return Ok(());
-        }
-        let text = "Subscribe limited by subscribe rate limit per consumer.";
-        Err(SubscribeError::NotAllowed(text.to_owned()))
-    }
+/// The room that a topic has for consumers and subscriptions.
+pub(super) struct Vacancy<'a>(pub(super) &'a Attached);
 
+impl Vacancy<'_> {
     /// Whether another consumer finds room, and its subscription if that does not exist yet.
-    pub(super) fn check_consumer_room(
+    pub(super) fn check_consumer(
         &self,
         cx: &TopicContext,
         stored: &Stored,
@@ -108,26 +112,26 @@ impl Attached {
         // A broadcast consumer that comes back takes the place that its name has.
         let name = request.consumer_name.as_deref();
         let own = name.and_then(
-            |name| match &self.subscriptions.get(&request.subscription)?.body {
+            |name| match &self.0.subscriptions.get(&request.subscription)?.body {
                 Body::Broadcast(body) => body.holder(name),
                 Body::Stream(_) | Body::Dispatched(_) => None,
             },
         );
         let own = usize::from(own.is_some());
-        if is_taken(limits.max_consumers, self.consumers.len().saturating_sub(own)) {
+        if is_taken(limits.max_consumers, self.0.consumers.len().saturating_sub(own)) {
             return busy("Topic reached max consumers limit");
         }
         if limits.max_same_address_consumers > 0 {
             let mine = host(&request.info.address);
-            let others = self.consumers.values();
+            let others = self.0.consumers.values();
             let count = others.filter(|other| host(&other.info.address) == mine).count();
             if is_taken(limits.max_same_address_consumers, count) {
                 return busy("Topic reached max same address consumers limit");
             }
         }
-        let Some(subscription) = self.subscriptions.get(&request.subscription) else {
+        let Some(subscription) = self.0.subscriptions.get(&request.subscription) else {
             return if request.durable {
-                self.check_subscription_seat(cx, stored)
+                self.check_subscription(cx, stored)
                     .map_err(SubscribeError::NotAllowed)
             } else {
                 Ok(())
@@ -147,15 +151,15 @@ impl Attached {
     }
 
     /// Whether another durable subscription finds room; else the reason.
-    pub(super) fn check_subscription_seat(&self, cx: &TopicContext, stored: &Stored) -> Result<(), String> {
-        if let Some(tenant) = &self.tenant {
+    pub(super) fn check_subscription(&self, cx: &TopicContext, stored: &Stored) -> Result<(), String> {
+        if let Some(tenant) = &self.0.tenant {
             tenant.check_subscription()?;
         }
         let limit = stored.policies.max_subscriptions;
         if limit == 0 {
             return Ok(());
         }
-        let durable = self.subscriptions.values().filter(|other| other.is_durable());
+        let durable = self.0.subscriptions.values().filter(|other| other.is_durable());
         if is_taken(limit, durable.count()) {
             return Err(format!(
                 "Exceed the maximum number of subscriptions of the topic: {}",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pharos_managed_ledger::OffloadAskError;
+use pharos_managed_ledger::{OffloadAskError, OffloadWork};
 use pharos_runtime::clock;
 use pharos_types::Position;
 
@@ -14,9 +14,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 impl Stored {
     /// Begins to offload the closed ledgers before a place.
     pub(crate) fn ask_offload(&mut self, cx: &TopicContext, before: Position) -> Result<(), OffloadAskError> {
-        self.log
-            .ledger
-            .ask_offload(before, &self.policies.offload, clock::wall_ms())?;
+        OffloadWork::of(&mut self.log.ledger).ask(before, &self.policies.offload, clock::wall_ms())?;
         self.log.maintain(cx);
         Ok(())
     }
@@ -24,9 +22,7 @@ impl Stored {
     /// Has the log look at what is to be offloaded, deleted or cleaned up; that runs off the path.
     pub(super) fn offload_soon(&mut self) {
         if !self.closing {
-            self.log
-                .ledger
-                .plan_offload(&self.policies.offload, clock::wall_ms());
+            OffloadWork::of(&mut self.log.ledger).plan(&self.policies.offload, clock::wall_ms());
         }
     }
 }
@@ -41,9 +37,9 @@ impl Topic {
 
     /// Calls off what is under way. What does not end soon is cleaned up when the topic is next opened.
     pub(super) async fn stop_offload(&self) {
-        self.state.borrow_mut().stored.log.ledger.stop_offload();
+        OffloadWork::of(&mut self.state.borrow_mut().stored.log.ledger).stop();
         let ended = async {
-            while self.state.borrow().stored.log.ledger.is_offloading() {
+            while self.state.borrow().stored.log.ledger.offloads().is_running() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };

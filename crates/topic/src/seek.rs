@@ -13,6 +13,7 @@ use super::carried::Dealing;
 use super::compacted::CompactedReads;
 use super::create::NewSubscription;
 use super::cursor_store;
+use super::limits::Vacancy;
 use super::reads::LogReads;
 use super::subscription::Body;
 use super::{Attached, StartAt, Stored, Topic, TopicContext};
@@ -340,9 +341,8 @@ impl Topic {
             if state.attached.subscriptions.contains_key(&name) {
                 return Err(CursorError::Exists(name.to_string()));
             }
-            state
-                .attached
-                .check_subscription_seat(&self.cx, &state.stored)
+            Vacancy(&state.attached)
+                .check_subscription(&self.cx, &state.stored)
                 .map_err(CursorError::NotAllowed)?;
             let new = NewSubscription {
                 name: &name,

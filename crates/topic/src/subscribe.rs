@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::compacted::CompactedReads;
 use super::consumers::Consumer;
 use super::kind::{Attaches as _, Joined, Joining};
+use super::limits::Vacancy;
 use super::subscription::{Body, Subscription};
 use super::{
     Attach, Attached, StartAt, Stored, SubscribeRequest, Subscribed, SubscriptionType, Topic, TopicContext,
@@ -54,9 +55,7 @@ impl Topic {
     /// Attaches a consumer; resolves when a new durable subscription is on disk.
     pub async fn subscribe(&self, mut request: SubscribeRequest) -> Result<Subscribed, SubscribeError> {
         self.catch_up_policies();
-        self.with_attached(|attached, _, stored| {
-            attached.check_subscribe_rate(stored.policies.subscribe_rate, &request)
-        })?;
+        self.with_attached(|attached, _, stored| attached.subscribes.check(&stored.policies, &request))?;
         if request.read_compacted {
             let start = CompactedReads(self).start(request.start).await;
             request.start = start.map_err(|error| SubscribeError::Storage(chain(&error)))?;
@@ -67,7 +66,13 @@ impl Topic {
             self.catch_up_policies();
             let (step, had_place) = self.with_attached(|attached, cx, stored| {
                 let had_place = attached.has_place(&request);
-                (attached.try_subscribe(cx, stored, &request, turn), had_place)
+                let mut subscribing = Subscribing {
+                    attached,
+                    cx,
+                    stored,
+                    request: &request,
+                };
+                (subscribing.attempt(turn), had_place)
             });
             match step? {
                 Step::Done(done) => {
@@ -122,9 +127,7 @@ impl Topic {
         if state.stored.closing {
             return Err(TopicError::Closing(self.cx.name.to_string()).into());
         }
-        state
-            .attached
-            .check_consumer_room(&self.cx, &state.stored, request)?;
+        Vacancy(&state.attached).check_consumer(&self.cx, &state.stored, request)?;
         match state.attached.subscriptions.get(&request.subscription) {
             Some(subscription) => _ = admit(subscription, request, true)?,
             None if request.durable && !request.may_create => {
@@ -149,9 +152,8 @@ impl Topic {
             let text = format!("subscription {name} may not be created automatically");
             return Err(SubscribeError::NotAllowed(text));
         }
-        state
-            .attached
-            .check_subscription_seat(&self.cx, &state.stored)
+        Vacancy(&state.attached)
+            .check_subscription(&self.cx, &state.stored)
             .map_err(SubscribeError::NotAllowed)
     }
 
@@ -229,51 +231,53 @@ impl Attached {
         let body = self.broadcast(&request.subscription);
         body.is_some_and(|body| body.members.contains_key(name))
     }
+}
 
+/// One attempt to attach a consumer.
+struct Subscribing<'a> {
+    attached: &'a mut Attached,
+    cx: &'a TopicContext,
+    stored: &'a mut Stored,
+    request: &'a SubscribeRequest,
+}
+
+impl Subscribing<'_> {
     /// `turn`: rises with every request, not with its further tries.
-    fn try_subscribe(
-        &mut self,
-        cx: &TopicContext,
-        stored: &mut Stored,
-        request: &SubscribeRequest,
-        turn: ConsumerKey,
-    ) -> Result<Step, SubscribeError> {
-        if stored.closing {
+    fn attempt(&mut self, turn: ConsumerKey) -> Result<Step, SubscribeError> {
+        let (cx, request) = (self.cx, self.request);
+        if self.stored.closing {
             return Err(TopicError::Closing(cx.name.to_string()).into());
         }
         if let Some(time_ms) = request.rewind_to_ms {
             return Ok(Step::Rewind(time_ms));
         }
-        self.check_consumer_room(cx, stored, request)?;
-        let exists = self.subscriptions.contains_key(&request.subscription);
+        Vacancy(self.attached).check_consumer(cx, self.stored, request)?;
+        let exists = self.attached.subscriptions.contains_key(&request.subscription);
         if !exists {
-            self.create_subscription(cx, stored, request)?;
+            self.attached.create_subscription(cx, self.stored, request)?;
         }
         let subscription = self
+            .attached
             .subscriptions
             .get_mut(&request.subscription)
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
         let kind = admit(subscription, request, exists)?;
-        let step = self.attach(cx, stored, (request, kind), turn);
+        let step = self.attach(kind, turn);
         if cx.is_non_persistent() {
             return step;
         }
         if step.is_err() {
-            self.undo_attach(cx, stored, &request.subscription, exists);
+            self.undo(exists);
         }
         step
     }
 
     /// No consumer was attached after all: the subscription is as it was before, or not there if it was not.
-    fn undo_attach(
-        &mut self,
-        cx: &TopicContext,
-        stored: &mut Stored,
-        name: &SubscriptionName,
-        existed: bool,
-    ) {
+    fn undo(&mut self, existed: bool) {
+        let name = &self.request.subscription;
         let is_empty = |subscription: &Subscription| subscription.consumers.is_empty();
         if !self
+            .attached
             .subscriptions
             .get(name)
             .is_some_and(|subscription| is_empty(subscription))
@@ -281,24 +285,20 @@ impl Attached {
             return;
         }
         if existed {
-            self.rest(cx, stored, name);
+            self.attached.rest(self.cx, self.stored, name);
         } else {
-            self.forget_subscription(cx, stored, name);
+            self.attached.forget_subscription(self.cx, self.stored, name);
         }
     }
 
     /// Attaches a consumer that the checks have let in, as a consumer of this kind.
-    fn attach(
-        &mut self,
-        cx: &TopicContext,
-        stored: &mut Stored,
-        (request, kind): (&SubscribeRequest, SubscriptionType),
-        turn: ConsumerKey,
-    ) -> Result<Step, SubscribeError> {
+    fn attach(&mut self, kind: SubscriptionType, turn: ConsumerKey) -> Result<Step, SubscribeError> {
+        let (attached, stored) = (&mut *self.attached, &mut *self.stored);
+        let (cx, request) = (self.cx, self.request);
         let key = cx.consumer_key();
         let is_stored = !cx.is_non_persistent();
         let name = name_of(request, is_stored && kind == SubscriptionType::Broadcast, key);
-        let subscription = self.subscriptions.get_mut(&request.subscription);
+        let subscription = attached.subscriptions.get_mut(&request.subscription);
         let subscription =
             subscription.ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
         let first = subscription.consumers.first();
@@ -317,11 +317,11 @@ impl Attached {
             number: subscription.number,
             rate: &rate,
             first: first
-                .and_then(|key| self.consumers.get(key))
+                .and_then(|key| attached.consumers.get(key))
                 .map(|consumer| consumer.connection),
             is_chosen: kind == SubscriptionType::Failover
-                && subscription.is_chosen(cx, &self.consumers, newcomer),
-            consumers: &self.consumers,
+                && subscription.is_chosen(cx, &attached.consumers, newcomer),
+            consumers: &attached.consumers,
             stored,
         };
         let joined = match (joining.held(), is_stored, kind) {
@@ -338,12 +338,13 @@ impl Attached {
         let (attach, active) = match joined {
             Joined::Not(step) => return Ok(step),
             Joined::TakesOver(old) => {
-                let leaving = self.close_and_wait(cx, old);
+                let leaving = attached.close_and_wait(cx, old);
                 return Ok(Step::Wait(leaving.into_iter().collect()));
             }
             Joined::Listens(mut handoff) => {
                 handoff.withheld = subscription.withheld();
-                self.links
+                attached
+                    .links
                     .hand_over(cx, &stored.log, request.connection.shard, feed);
                 (Attach::Listen(handoff), is_chosen.then_some(true))
             }
@@ -351,21 +352,16 @@ impl Attached {
             Joined::Dispatched if kind == SubscriptionType::Failover => (Attach::Dispatched, Some(is_chosen)),
             Joined::Dispatched => (Attach::Dispatched, None),
         };
-        self.enlist(request, (key, feed), name, kind);
+        self.enlist((key, feed), name, kind);
         if !is_stored {
-            self.choose_active(cx, &request.subscription);
+            self.attached.choose_active(cx, &request.subscription);
         }
-        Ok(Step::done(cx, &stored.log, (key, feed), attach, active))
+        Ok(Step::done(cx, &self.stored.log, (key, feed), attach, active))
     }
 
-    fn enlist(
-        &mut self,
-        request: &SubscribeRequest,
-        (key, feed): (ConsumerKey, TopicId),
-        name: Arc<str>,
-        kind: SubscriptionType,
-    ) {
-        self.consumers.insert(
+    fn enlist(&mut self, (key, feed): (ConsumerKey, TopicId), name: Arc<str>, kind: SubscriptionType) {
+        let request = self.request;
+        self.attached.consumers.insert(
             key,
             Consumer {
                 subscription: request.subscription.clone(),
@@ -382,7 +378,7 @@ impl Attached {
                 activity: Activity::default(),
             },
         );
-        if let Some(subscription) = self.subscriptions.get_mut(&request.subscription) {
+        if let Some(subscription) = self.attached.subscriptions.get_mut(&request.subscription) {
             subscription.consumers.insert(key);
             subscription.kind = Some(kind);
             subscription.idle_since_ms = 0;

@@ -10,7 +10,7 @@ impl State {
     pub(crate) fn may_rest(&self, used_ms: u64, now_ms: u64, idle_after: Duration) -> bool {
         let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
         let last_ms = used_ms.max(self.stored.publishing.counters.last_publish_ms);
-        let quiet = !self.stored.log.ledger.is_offloading()
+        let quiet = !self.stored.log.ledger.offloads().is_running()
             && !self.stored.compaction.is_running()
             && self.stored.publishing.pending.is_empty()
             && !self.stored.log.is_terminating()

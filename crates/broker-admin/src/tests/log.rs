@@ -38,6 +38,7 @@ async fn single_entries_are_found_in_many_ways() {
         .broker
         .shared
         .catalog
+        .namespaces()
         .set_policy(
             name.namespace(),
             "autoSubscriptionCreationOverride",

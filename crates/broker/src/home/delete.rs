@@ -110,8 +110,8 @@ impl Home {
     async fn delete_held(self: &Rc<Self>, held: Held) -> Result<(), TopicError> {
         let catalog = &self.cx.shared.catalog;
         let name = held.name().clone();
-        if let Err(error) = catalog.begin_delete(&name).await {
-            if !catalog.is_deleting(&name) {
+        if let Err(error) = catalog.deletions().begin(&name).await {
+            if !catalog.deletions().has(&name) {
                 held.reopen();
             } else if let Some(topic) = held.topic() {
                 // In doubt: nothing may be acknowledged that the mark would condemn.
@@ -125,8 +125,8 @@ impl Home {
         if name.domain() == Domain::Persistent {
             let (engine, metadata) = self.stores_of(&name);
             let layout = self.cx.shared.options.managed_ledger.layout;
-            let is_carried = !Carriers::of(catalog).of_topic(&name).is_empty();
-            let carriers = carriers_of(&name).filter(|_| is_carried);
+            let was_carried = Carriers::of(catalog).were_there(&name);
+            let carriers = carriers_of(&name).filter(|_| was_carried);
             // The topic first: carriers that live see that their source is gone.
             for name in [name.clone()].into_iter().chain(carriers) {
                 let log_name = pharos_managed_ledger::storage_name(&name, layout);
@@ -147,7 +147,7 @@ impl Home {
         let mut pause = UNFINISHED_INTERVAL;
         loop {
             let mut has_failed = false;
-            for unfinished in self.cx.shared.catalog.unfinished_deletes() {
+            for unfinished in self.cx.shared.catalog.deletions().unfinished() {
                 has_failed |= !self.finish(unfinished).await;
             }
             pause = match has_failed {
@@ -172,7 +172,7 @@ impl Home {
             Unfinished::Topic(name) => self.delete_topic(name, DeleteIf::Always).await,
             Unfinished::Partitioned(name) => self.finish_partitioned(name).await,
             Unfinished::InDoubt(name) => {
-                let settled = catalog.settle_delete(name).await;
+                let settled = catalog.deletions().settle(name).await;
                 settled.map_err(|error| TopicError::Metadata(error.to_string()))
             }
         };

@@ -3,13 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use pharos_catalog::{Carriers, Shadows, carrier_name, carrier_of};
+use pharos_catalog::{Shadows, carrier_of};
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_managed_ledger::forget_other_shadow;
-use pharos_mesh::Placed;
 use pharos_metadata::{Memory, MetadataStore};
 use pharos_requests::error::{TopicError, chain};
 use pharos_runtime::{clock, spawn_local};
@@ -19,9 +17,6 @@ use tokio::sync::oneshot;
 
 use super::Home;
 use super::table::Joined;
-
-/// How often carriers are looked for that no consumer asked for.
-const CARRIERS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Topics of a shard that a clean stop closes at a time.
 const CLOSING_MAX: usize = 256;
@@ -170,50 +165,6 @@ impl Home {
         for finished in running {
             // A closer that panicked was logged by the runtime; the others take its topics.
             let _ = finished.await;
-        }
-    }
-}
-
-// ---- carriers ---------------------------------------------------------------------------------------------------------
-
-impl Home {
-    /// Loads the carriers that are this shard's, so that their absent consumers come to an end and what is over goes, whether or not
-    /// a consumer asks for one.
-    pub(crate) async fn run_carriers(self: Rc<Self>) {
-        if self.cx.shared.placement.brokers().is_none() {
-            return;
-        }
-        loop {
-            tokio::time::sleep(CARRIERS_INTERVAL).await;
-            for (topic, slots) in Carriers::of(&self.cx.shared.catalog).topics() {
-                let carriers = (1..slots).filter_map(|number| carrier_name(&topic, number));
-                for carrier in carriers.filter(|name| self.cx.is_home_of(name)) {
-                    if self.topics.is_nowhere(&carrier)
-                        && let Err(error) = self.topic(&carrier, Access::Existing).await
-                    {
-                        tracing::debug!(%carrier, %error, "a carrier is not loaded yet");
-                    }
-                }
-                self.load_source(&topic).await;
-            }
-        }
-    }
-
-    /// A topic with carriers is loaded by its owner: it says what it is, trims, and gets carriers an owner. Another broker takes it when
-    /// its owner was lost, also while nothing is published.
-    async fn load_source(self: &Rc<Self>, topic: &TopicName) {
-        let placement = &self.cx.shared.placement;
-        if placement.of(topic) == Placed::Unowned && placement.shard_of(topic) == self.cx.id {
-            // Any broker that sees it; exactly one gets it.
-            if let Err(error) = placement.claim(topic).await {
-                tracing::debug!(%topic, %error, "a topic with carriers has no owner yet");
-            }
-        }
-        if self.cx.is_home_of(topic)
-            && self.topics.is_nowhere(topic)
-            && let Err(error) = self.topic(topic, Access::Existing).await
-        {
-            tracing::debug!(%topic, %error, "a topic with carriers is not loaded yet");
         }
     }
 }

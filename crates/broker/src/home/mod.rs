@@ -6,6 +6,7 @@
 //! ```
 //! A topic knows of this only what it asks of its [`TopicHost`].
 
+mod carriers;
 mod delete;
 mod failures;
 mod hold;

@@ -115,7 +115,7 @@ impl Home {
         };
         let catalog = &self.cx.shared.catalog;
         let count = PASSED_PER_ROUND.min(LOOKS_PER_ROUND * usize::from(self.cx.shared.options.shards.max(1)));
-        let (names, last) = catalog.topics_after(after.as_ref(), count, is_unseen);
+        let (names, last) = catalog.topic_lists().after(after.as_ref(), count, is_unseen);
         self.topics.resting.borrow_mut().walk = last.map_or(Walk::Done, Walk::After);
         for name in names {
             let topic = match self.topic(&name, Access::Existing).await {

@@ -53,7 +53,7 @@ pub(super) async fn of_shard(shard: Rc<Shard>) -> ShardFigures {
     // In one moment with the list of those that are loaded: what is unloaded meanwhile must be counted once.
     let unloaded = {
         let mut past = shard.home.topics.past.borrow_mut();
-        past.keep(|namespace| shard.shared.catalog.has_namespace(namespace));
+        past.keep(|namespace| shard.shared.catalog.namespaces().has(namespace));
         past.clone()
     };
     for some in shard.home.topics.all().chunks(ASKED_PER_TURN) {

@@ -110,7 +110,7 @@ impl Caller<'_> {
     ) -> Result<TopicListing, Denied> {
         self.may(Action::ListTopics, Resource::Namespace(namespace))?;
         let catalog = &self.shard.shared.catalog;
-        Ok(catalog.list_topics(namespace, mode, pattern, known_hash))
+        Ok(catalog.topic_lists().answer(namespace, mode, pattern, known_hash))
     }
 
     /// The topics of a namespace that match, and what changes about that.
@@ -124,7 +124,10 @@ impl Caller<'_> {
     ) -> Result<TopicListWatcher, Refused<PatternError>> {
         self.may(Action::ListTopics, Resource::Namespace(namespace))?;
         let catalog = &self.shard.shared.catalog;
-        catalog.watch_topics(namespace, pattern).map_err(Refused::Failed)
+        catalog
+            .topic_lists()
+            .watch(namespace, pattern)
+            .map_err(Refused::Failed)
     }
 
     /// The latest schema of a topic, or this version.

@@ -32,7 +32,11 @@ impl Bench {
 
     async fn namespace(&self, member: &str, value: Value) {
         let name: NamespaceName = "public/default".parse().unwrap();
-        self.catalog.set_policy(&name, member, value).await.unwrap();
+        self.catalog
+            .namespaces()
+            .set_policy(&name, member, value)
+            .await
+            .unwrap();
     }
 
     async fn topic(&self, policy: &str, value: Value) {

@@ -45,6 +45,8 @@ mod topics;
 pub use event_logs::{EventLog, EventLogError, EventLogs, TakenEventLog};
 pub use takeover::{Finding, Takeover};
 
+use schemas::SchemaFacts;
+
 #[cfg(test)]
 mod tests;
 
@@ -162,7 +164,7 @@ impl PulsarFacts {
             all.extend(self.scan_topic_policies().await?);
         }
         if concerns(keys::SCHEMAS) {
-            all.extend(self.scan_schemas(prefix).await?);
+            all.extend(SchemaFacts(self).scan(prefix).await?);
         }
         all.retain(|item| item.key.starts_with(prefix));
         all.sort_unstable_by(|a, b| a.key.cmp(&b.key));
@@ -178,7 +180,7 @@ impl MetadataStore for PulsarFacts {
                 PlaceOfFact::Namespace(path) => self.namespace(path).await,
                 PlaceOfFact::Topic(path) => self.topic(path).await,
                 PlaceOfFact::TopicPolicies(path) => self.topic_policies(path).await,
-                PlaceOfFact::Schema(id, version) => self.schema(id, version).await,
+                PlaceOfFact::Schema(id, version) => SchemaFacts(self).get(id, version).await,
                 PlaceOfFact::Same => {
                     let found = self.store.get(&key).await?;
                     Ok(found.filter(|found| !found.value.is_empty()))
@@ -194,7 +196,7 @@ impl MetadataStore for PulsarFacts {
                 PlaceOfFact::Namespace(path) => self.put_namespace(path, &value, expect).await,
                 PlaceOfFact::Topic(path) => self.put_topic(path, value.clone(), expect).await,
                 PlaceOfFact::TopicPolicies(path) => self.put_topic_policies(path, &value, expect).await,
-                PlaceOfFact::Schema(id, version) => self.put_schema(id, version, &value, expect).await,
+                PlaceOfFact::Schema(id, version) => SchemaFacts(self).put(id, version, &value, expect).await,
                 PlaceOfFact::Same => self.store.put(&key, value, expect).await,
             }
         })
@@ -207,7 +209,7 @@ impl MetadataStore for PulsarFacts {
                 PlaceOfFact::Namespace(path) => self.delete_namespace(path, expect).await,
                 PlaceOfFact::Topic(path) => self.delete_topic(path, expect).await,
                 PlaceOfFact::TopicPolicies(path) => self.delete_topic_policies(path, expect).await,
-                PlaceOfFact::Schema(id, version) => self.delete_schema(id, version, expect).await,
+                PlaceOfFact::Schema(id, version) => SchemaFacts(self).delete(id, version, expect).await,
                 PlaceOfFact::Same => self.store.delete(&key, expect).await,
             }
         })

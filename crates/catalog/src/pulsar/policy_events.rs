@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 use super::avro_value::AvroCodec;
 use super::bytes_of::{CursorInfo, CursorPosition, StoredManagedLedger};
 use super::event_message::{compacted, event};
+use super::schemas::SchemaFacts;
 use super::{PulsarFacts, policy_names};
 use crate::keys;
 
@@ -362,7 +363,7 @@ impl<'a> EventsReader<'a> {
     async fn schema(&mut self, topic: &TopicName, version: Option<u64>) -> Result<&AvroCodec, ReadError> {
         let key = (keys::schema_id(topic), version);
         if !self.schemas.contains_key(&key) {
-            let data = self.facts.definition(&key.0, version).await?;
+            let data = SchemaFacts(self.facts).definition(&key.0, version).await?;
             let data = data.ok_or_else(|| unreadable(topic, &"its schema is lost"))?;
             let schema = AvroCodec::new(&data).map_err(|error| unreadable(topic, &error))?;
             self.schemas.insert(key.clone(), schema);

@@ -156,9 +156,12 @@ fn unwritten(id: &str, cause: &impl ToString) -> WriteError {
     WriteError::Fault(Fault::new("write a schema", cause))
 }
 
-impl PulsarFacts {
+/// The schemas, as brokers of Pulsar keep them.
+pub(super) struct SchemaFacts<'a>(pub(super) &'a PulsarFacts);
+
+impl SchemaFacts<'_> {
     async fn locate(&self, id: &str) -> Result<Option<Located>, ReadError> {
-        match self.store.get(&format!("{}{id}", keys::PULSAR_SCHEMAS)).await? {
+        match self.0.store.get(&format!("{}{id}", keys::PULSAR_SCHEMAS)).await? {
             Some(found) => located(id, found),
             None => Ok(None),
         }
@@ -173,10 +176,10 @@ impl PulsarFacts {
             return Ok(None);
         };
         for is_sealed in [false, true] {
-            match self.ledgers.read(ledger, entry, 1, usize::MAX).await {
+            match self.0.ledgers.read(ledger, entry, 1, usize::MAX).await {
                 Ok(mut found) if !found.is_empty() => return Ok(Some(found.swap_remove(0).payload)),
                 // Its writer went before it closed it, and what it wrote is only certain once the ledger is recovered.
-                Ok(_) if !is_sealed => match self.ledgers.recover(ledger).await {
+                Ok(_) if !is_sealed => match self.0.ledgers.recover(ledger).await {
                     Ok(_) => {}
                     Err(OpenError::NoSuchLedger(_)) => return Ok(None),
                     Err(error) => return Err(unreadable(id, &error)),
@@ -209,7 +212,7 @@ impl PulsarFacts {
         Ok(Some(Item { key, value, version }))
     }
 
-    pub(super) async fn schema(&self, id: &str, version: u64) -> Result<Option<Versioned>, ReadError> {
+    pub(super) async fn get(&self, id: &str, version: u64) -> Result<Option<Versioned>, ReadError> {
         let Some(found) = self.locate(id).await? else {
             return Ok(None);
         };
@@ -245,13 +248,13 @@ impl PulsarFacts {
     }
 
     /// The newest version of the schema of policies of topics, and its definition. Where there is none, the one of Pulsar 4.2 is added.
-    pub(super) async fn schema_of_events(&self, id: &str) -> Result<(u64, Bytes), WriteError> {
+    pub(super) async fn of_events(&self, id: &str) -> Result<(u64, Bytes), WriteError> {
         for _ in 0..2 {
             let newest = self.locate(id).await.map_err(unread)?;
             let newest = newest.and_then(|found| u64::try_from(found.locator.info.version).ok());
             let number = match newest {
                 Some(number) => {
-                    let stored = self.schema(id, number).await.map_err(unread)?;
+                    let stored = self.get(id, number).await.map_err(unread)?;
                     let key = keys::schema(id, SchemaVersion(number));
                     let entry = stored
                         .map(|stored| SchemaEntry::decode(&key, SchemaVersion(number), &stored.value))
@@ -279,7 +282,7 @@ impl PulsarFacts {
             };
             let key = keys::schema(id, entry.version);
             let value = entry.encode(&key).map_err(|error| unwritten(id, &error))?;
-            match self.put_schema(id, number, &value, Expect::Absent).await {
+            match self.put(id, number, &value, Expect::Absent).await {
                 Ok(_) => return Ok((number, entry.schema.data)),
                 // Another broker added it.
                 Err(WriteError::Conflict { .. }) => {}
@@ -290,7 +293,7 @@ impl PulsarFacts {
     }
 
     /// Those of one schema where `prefix` names one, else all.
-    pub(super) async fn scan_schemas(&self, prefix: &str) -> Result<Vec<Item>, ReadError> {
+    pub(super) async fn scan(&self, prefix: &str) -> Result<Vec<Item>, ReadError> {
         let one = prefix
             .strip_prefix(keys::SCHEMAS)
             .and_then(|id| id.strip_suffix('/'));
@@ -304,7 +307,7 @@ impl PulsarFacts {
         match one.filter(|id| id.split('/').count() == 3) {
             Some(id) => add(id, self.locate(id).await?),
             None => {
-                for item in self.store.scan(keys::PULSAR_SCHEMAS).await? {
+                for item in self.0.store.scan(keys::PULSAR_SCHEMAS).await? {
                     let id = item.key.strip_prefix(keys::PULSAR_SCHEMAS).unwrap_or_default();
                     let found = Versioned {
                         value: item.value,
@@ -326,7 +329,7 @@ impl PulsarFacts {
         Ok(items)
     }
 
-    pub(super) async fn put_schema(
+    pub(super) async fn put(
         &self,
         id: &str,
         version: u64,
@@ -370,7 +373,7 @@ impl PulsarFacts {
             .await;
         if let Err(WriteError::Conflict { .. }) = named {
             // Another broker was faster; nothing names the ledger.
-            if let Err(error) = self.ledgers.delete(ledger_id).await {
+            if let Err(error) = self.0.ledgers.delete(ledger_id).await {
                 tracing::warn!(schema = id, ledger = ledger_id.0, %error, "a ledger that is not needed stays");
             }
             return Err(conflict(&key, locator_version));
@@ -385,7 +388,10 @@ impl PulsarFacts {
         expect: Expect,
     ) -> Result<Version, WriteError> {
         let key = format!("{}{id}", keys::PULSAR_SCHEMAS);
-        self.store.put(&key, locator.encode_to_vec().into(), expect).await
+        self.0
+            .store
+            .put(&key, locator.encode_to_vec().into(), expect)
+            .await
     }
 
     /// Writes a ledger of one entry, closed.
@@ -399,6 +405,7 @@ impl PulsarFacts {
             ..CreateOptions::default()
         };
         let writer = self
+            .0
             .ledgers
             .create(options)
             .await
@@ -414,18 +421,13 @@ impl PulsarFacts {
             Ok(()) => Ok(writer.id()),
             Err(error) => {
                 // Nothing names it.
-                let _ = self.ledgers.delete(writer.id()).await;
+                let _ = self.0.ledgers.delete(writer.id()).await;
                 Err(error)
             }
         }
     }
 
-    pub(super) async fn delete_schema(
-        &self,
-        id: &str,
-        version: u64,
-        expect: Expect,
-    ) -> Result<bool, WriteError> {
+    pub(super) async fn delete(&self, id: &str, version: u64, expect: Expect) -> Result<bool, WriteError> {
         let key = keys::schema(id, SchemaVersion(version));
         let Some(found) = self.locate(id).await.map_err(unread)? else {
             check(&key, expect, None)?;
@@ -445,13 +447,14 @@ impl PulsarFacts {
             }
             None => {
                 _ = self
+                    .0
                     .store
                     .delete(&format!("{}{id}", keys::PULSAR_SCHEMAS), expect)
                     .await?
             }
         }
         if let Ok(ledger) = u64::try_from(at.position.ledger_id)
-            && let Err(error) = self.ledgers.delete(LedgerId(ledger)).await
+            && let Err(error) = self.0.ledgers.delete(LedgerId(ledger)).await
         {
             tracing::warn!(schema = id, ledger, %error, "a ledger that is not needed stays");
         }

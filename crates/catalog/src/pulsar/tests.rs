@@ -244,6 +244,7 @@ async fn policies_are_changed_and_the_rest_is_kept() {
     let mut before = cluster.json("admin/policies/acme/cars").await;
     let local = cluster.json("admin/local-policies/acme/cars").await;
     catalog
+        .namespaces()
         .set_policy(&cars(), "max_producers_per_topic", json!(3))
         .await
         .unwrap();
@@ -263,6 +264,7 @@ async fn policies_are_changed_and_the_rest_is_kept() {
     );
     let groups = json!({"bookkeeperAffinityGroupPrimary": "a", "bookkeeperAffinityGroupSecondary": ""});
     catalog
+        .namespaces()
         .set_policy(&cars(), "bookieAffinityGroup", groups.clone())
         .await
         .unwrap();
@@ -342,27 +344,28 @@ async fn a_deletion_is_gone_on_with_unless_the_topic_was_made_again() {
     cluster
         .broker(cluster.logs())
         .await
-        .begin_delete(&plain)
+        .deletions()
+        .begin(&plain)
         .await
         .unwrap();
     let key = "managed-ledgers/acme/cars/persistent/plain";
     let again = cluster.broker(cluster.logs()).await;
-    assert!(again.is_deleting(&plain));
+    assert!(again.deletions().has(&plain));
     assert_eq!(
-        again.unfinished_deletes(),
+        again.deletions().unfinished(),
         [crate::Unfinished::Topic(plain.clone())]
     );
     // Its data is gone, and a crash comes before the rest.
     cluster.store.delete(key, Expect::Any).await.unwrap();
     let again = cluster.broker(cluster.logs()).await;
-    assert_eq!(again.unfinished_deletes().len(), 1);
+    assert_eq!(again.deletions().unfinished().len(), 1);
     // A broker of Pulsar made it anew meanwhile: a ledger that the deleted one never had.
     let info = Bytes::from_static(b"\x0a\x04\x08\x63\x20\x00");
     cluster.store.put(key, info, Expect::Any).await.unwrap();
     let again = cluster.broker(cluster.logs()).await;
-    assert!(again.unfinished_deletes().is_empty());
+    assert!(again.deletions().unfinished().is_empty());
     assert!(again.topic_exists(&plain));
-    again.begin_delete(&plain).await.unwrap();
+    again.deletions().begin(&plain).await.unwrap();
     again.delete_topic(&plain).await.unwrap();
     assert!(cluster.store.get(key).await.unwrap().is_none());
     assert!(cluster.store.list("pharos-deleting/").await.unwrap().is_empty());

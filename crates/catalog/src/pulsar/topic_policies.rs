@@ -24,6 +24,7 @@ use super::event_message::{NewEvent, key_of};
 use super::policy_events::{
     EventLogRead, EventLogsRead, EventPlace, EventsReader, Said, SaidLast, all_said, path_of, said_of,
 };
+use super::schemas::SchemaFacts;
 use super::{EventWriter, PulsarFacts, check, policy_names, unread};
 use crate::GLOBAL;
 use crate::keys;
@@ -347,7 +348,7 @@ impl PulsarFacts {
         is_everywhere: bool,
         policies: Option<&Map<String, Value>>,
     ) -> Result<NewEvent<'a>, WriteError> {
-        let (schema, definition) = self.schema_of_events(&keys::schema_id(log)).await?;
+        let (schema, definition) = SchemaFacts(self).of_events(&keys::schema_id(log)).await?;
         let wrong = |error: String| unwritten(topic, &format!("the schema of {log}: {error}"));
         let cluster = (!is_everywhere).then_some(writer.cluster.as_str());
         let payload = match policies {

@@ -261,7 +261,7 @@ impl Schemas<'_> {
         }
         let id = self.id(topic);
         let _guard = self.catalog.inner.facts.names.take(keys::schemas(&id)).await;
-        if self.catalog.is_deleting(topic) {
+        if self.catalog.deletions().has(topic) {
             // It would be taken away with the topic, or be left to a later one of the name.
             return Err(SchemaError::Deleting(topic.clone()));
         }

@@ -103,12 +103,14 @@ async fn the_namespace_has_the_last_word() {
     assert!(catalog.ensure_topic(&topic("__s"), true).await.unwrap());
     let word = json!({"allowAutoTopicCreation": true, "topicType": "partitioned", "defaultNumPartitions": 2});
     catalog
+        .namespaces()
         .set_policy(&name, "autoTopicCreationOverride", word)
         .await
         .unwrap();
     assert_eq!(partitions(&catalog, "a", true).await, Some(2));
     let word = json!({"allowAutoTopicCreation": false});
     catalog
+        .namespaces()
         .set_policy(&name, "autoTopicCreationOverride", word)
         .await
         .unwrap();
@@ -123,6 +125,7 @@ async fn the_namespace_has_the_last_word() {
     assert!(catalog.may_create_subscription(&topic("a")));
     let word = json!({"allowAutoSubscriptionCreation": false});
     catalog
+        .namespaces()
         .set_policy(&name, "autoSubscriptionCreationOverride", word)
         .await
         .unwrap();
@@ -147,7 +150,11 @@ async fn nothing_is_made_in_a_namespace_that_is_going() {
     let catalog = Bench::new().open().await;
     let name = namespace("public/default");
     catalog.ensure_topic(&topic("old"), true).await.unwrap();
-    catalog.set_policy(&name, "deleted", json!(true)).await.unwrap();
+    catalog
+        .namespaces()
+        .set_policy(&name, "deleted", json!(true))
+        .await
+        .unwrap();
     assert!(matches!(
         catalog.ensure_topic(&topic("a"), true).await,
         Err(EnsureTopicError::TopicNotFound(_))
@@ -179,9 +186,9 @@ async fn the_heartbeat_namespace_is_simply_there() {
             .await
             .unwrap()
     );
-    assert_eq!(catalog.namespaces_of("pulsar"), [namespace("pulsar/system")]);
+    assert_eq!(catalog.namespaces().of("pulsar"), [namespace("pulsar/system")]);
     assert!(matches!(
-        catalog.delete_namespace(&namespace("pulsar/host:8080")).await,
+        catalog.namespaces().delete(&namespace("pulsar/host:8080")).await,
         Err(NamespaceError::Reserved(_))
     ));
     assert!(

@@ -45,8 +45,8 @@ fn what_another_broker_makes_and_deletes_is_seen() {
         };
         one.tenants().create("t", info).await.unwrap();
         let (name, t) = (namespace("t/n"), topic("persistent://t/n/a"));
-        one.create_namespace(&name, Policies::default()).await.unwrap();
-        until("the namespace is seen", || two.has_namespace(&name)).await;
+        one.namespaces().create(&name, Policies::default()).await.unwrap();
+        until("the namespace is seen", || two.namespaces().has(&name)).await;
         let mut events = two.subscribe_topic_events();
         one.create_topic(&t, no_properties()).await.unwrap();
         assert_eq!(events.recv().await.unwrap(), TopicEvent::Created(t.clone()));
@@ -62,7 +62,8 @@ fn what_another_broker_makes_and_deletes_is_seen() {
         .await;
         assert_eq!(two.partitioned().get(&whole).unwrap().partitions, 3);
         let mut changes = two.subscribe_policy_events();
-        one.set_policy(&name, "message_ttl_in_seconds", json!(7))
+        one.namespaces()
+            .set_policy(&name, "message_ttl_in_seconds", json!(7))
             .await
             .unwrap();
         assert_eq!(
@@ -80,22 +81,22 @@ fn what_another_broker_makes_and_deletes_is_seen() {
         }
 
         while events.try_recv().is_ok() {}
-        one.begin_delete(&t).await.unwrap();
+        one.deletions().begin(&t).await.unwrap();
         assert_eq!(events.recv().await.unwrap(), TopicEvent::Deleted(t.clone()));
-        assert!(two.is_deleting(&t));
+        assert!(two.deletions().has(&t));
         one.delete_topic(&t).await.unwrap();
         until("the topic is gone", || !two.has_record(&t)).await;
         until("its policies are", || two.topic_policies(&t).0.is_empty()).await;
         one.partitioned().begin_delete(&whole).await.unwrap();
         one.partitioned().delete(&whole).await.unwrap();
         until("it is gone", || {
-            two.partitioned().get(&whole).is_none() && !two.is_deleting(&whole)
+            two.partitioned().get(&whole).is_none() && !two.deletions().has(&whole)
         })
         .await;
-        one.delete_namespace(&name).await.unwrap();
+        one.namespaces().delete(&name).await.unwrap();
         one.tenants().delete("t").await.unwrap();
         until("the tenant is gone", || {
-            two.tenants().get("t").is_none() && !two.has_namespace(&name)
+            two.tenants().get("t").is_none() && !two.namespaces().has(&name)
         })
         .await;
     });
@@ -111,7 +112,11 @@ fn changes_of_two_brokers_at_once_are_all_kept() {
         let change = async |catalog: &Catalog, numbers: [u32; 6]| {
             for number in numbers {
                 let policy = format!("p{number}");
-                catalog.set_policy(&name, &policy, json!(number)).await.unwrap();
+                catalog
+                    .namespaces()
+                    .set_policy(&name, &policy, json!(number))
+                    .await
+                    .unwrap();
             }
         };
         tokio::join!(
@@ -154,13 +159,14 @@ fn schemas_of_two_brokers_follow_each_other() {
             properties: no_properties(),
         };
         let always = SchemaCompatibilityStrategy::AlwaysCompatible;
-        one.set_policy(
-            t.namespace(),
-            "schema_compatibility_strategy",
-            json!(always.to_string()),
-        )
-        .await
-        .unwrap();
+        one.namespaces()
+            .set_policy(
+                t.namespace(),
+                "schema_compatibility_strategy",
+                json!(always.to_string()),
+            )
+            .await
+            .unwrap();
         let name = t.namespace().clone();
         until("the strategy is seen", || {
             two.policies(&name)
@@ -248,11 +254,13 @@ fn a_setting_that_another_broker_changed_holds_here() {
         assert_eq!(millis(&two), Some(7000));
         // What a namespace says goes before it.
         let name = namespace("public/default");
-        two.set_policy(&name, "message_ttl_in_seconds", json!(3))
+        two.namespaces()
+            .set_policy(&name, "message_ttl_in_seconds", json!(3))
             .await
             .unwrap();
         assert_eq!(millis(&two), Some(3000));
-        two.set_policy(&name, "message_ttl_in_seconds", json!(null))
+        two.namespaces()
+            .set_policy(&name, "message_ttl_in_seconds", json!(null))
             .await
             .unwrap();
         for (name, value) in [("ttl", "long"), ("other", "1")] {

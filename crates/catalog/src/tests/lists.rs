@@ -28,7 +28,7 @@ async fn lists_follow_mode_and_leave_out_system_topics() {
         &["b", "a", "__change_events", "non-persistent://public/default/n"],
     )
     .await;
-    let list = |mode| catalog.list_topics(&here, mode, None, None).topics;
+    let list = |mode| catalog.topic_lists().answer(&here, mode, None, None).topics;
     assert_eq!(
         list(ListMode::Persistent),
         names(&["a", "b", "p-partition-0", "p-partition-1"])
@@ -41,7 +41,8 @@ async fn lists_follow_mode_and_leave_out_system_topics() {
     assert_eq!(catalog.topics(&here, ListMode::Persistent, true).len(), 5);
     assert!(
         catalog
-            .list_topics(&namespace("public/none"), ListMode::All, None, None)
+            .topic_lists()
+            .answer(&namespace("public/none"), ListMode::All, None, None)
             .topics
             .is_empty()
     );
@@ -52,10 +53,14 @@ async fn a_list_that_the_client_has_is_not_sent() {
     let catalog = Bench::new().open().await;
     make(&catalog, &["a", "b"]).await;
     let here = namespace("public/default");
-    let first = catalog.list_topics(&here, ListMode::Persistent, None, None);
+    let first = catalog
+        .topic_lists()
+        .answer(&here, ListMode::Persistent, None, None);
     assert_eq!(first.hash, topics_hash(&names(&["b", "a"])));
     assert!(first.changed && !first.filtered);
-    let again = catalog.list_topics(&here, ListMode::Persistent, None, Some(&first.hash));
+    let again = catalog
+        .topic_lists()
+        .answer(&here, ListMode::Persistent, None, Some(&first.hash));
     assert!(!again.changed && again.topics.is_empty());
     assert_eq!(again.hash, first.hash);
 }
@@ -70,7 +75,11 @@ async fn patterns_fit_whole_base_names() {
         .unwrap();
     make(&catalog, &["car", "cars", "bus"]).await;
     let here = namespace("public/default");
-    let list = |pattern: &str| catalog.list_topics(&here, ListMode::Persistent, Some(pattern), None);
+    let list = |pattern: &str| {
+        catalog
+            .topic_lists()
+            .answer(&here, ListMode::Persistent, Some(pattern), None)
+    };
     let cars = list("public/default/car.*");
     assert!(cars.filtered);
     assert_eq!(cars.topics, names(&["car", "car-p-partition-0", "cars"]));
@@ -83,11 +92,11 @@ async fn patterns_fit_whole_base_names() {
         assert_eq!(listing.topics.len(), 4);
     }
     assert_eq!(
-        catalog.watch_topics(&here, "(((").err(),
+        catalog.topic_lists().watch(&here, "(((").err(),
         Some(PatternError::Invalid)
     );
     assert!(matches!(
-        catalog.watch_topics(&here, &"x".repeat(51)).err(),
+        catalog.topic_lists().watch(&here, &"x".repeat(51)).err(),
         Some(PatternError::TooLong { length: 51, .. })
     ));
 }
@@ -97,7 +106,10 @@ async fn a_watcher_hears_what_concerns_it() {
     let catalog = Bench::new().open().await;
     make(&catalog, &["car-1"]).await;
     let here = namespace("public/default");
-    let mut watcher = catalog.watch_topics(&here, "public/default/car.*").unwrap();
+    let mut watcher = catalog
+        .topic_lists()
+        .watch(&here, "public/default/car.*")
+        .unwrap();
     assert_eq!(watcher.topics(), names(&["car-1"]));
     make(
         &catalog,
@@ -127,7 +139,7 @@ async fn a_watcher_that_fell_behind_catches_up() {
     let catalog = Bench::new().open().await;
     make(&catalog, &["first"]).await;
     let here = namespace("public/default");
-    let mut watcher = catalog.watch_topics(&here, "public/default/.*").unwrap();
+    let mut watcher = catalog.topic_lists().watch(&here, "public/default/.*").unwrap();
     catalog.delete_topic(&topic("first")).await.unwrap();
     let partitions = u32::try_from(TOPIC_EVENTS).unwrap() * 2;
     catalog
@@ -138,6 +150,8 @@ async fn a_watcher_that_fell_behind_catches_up() {
     let update = watcher.next().await;
     assert_eq!(update.new.len(), TOPIC_EVENTS * 2);
     assert_eq!(update.deleted, names(&["first"]));
-    let listing = catalog.list_topics(&here, ListMode::Persistent, None, None);
+    let listing = catalog
+        .topic_lists()
+        .answer(&here, ListMode::Persistent, None, None);
     assert_eq!(update.hash, listing.hash);
 }

@@ -10,6 +10,7 @@ use pharos_types::{NamespaceName, TopicName};
 use super::*;
 use crate::known::TOPIC_EVENTS;
 
+mod carriers;
 mod clusters;
 mod ensure;
 mod follow;

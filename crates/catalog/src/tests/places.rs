@@ -19,12 +19,13 @@ async fn a_fresh_store_gets_the_usual_names_once() {
     let catalog = bench.open().await;
     assert_eq!(catalog.clusters().names(), ["standalone"]);
     assert_eq!(catalog.tenants().names(), ["public", "pulsar"]);
-    assert_eq!(catalog.namespaces_of("public"), [namespace("public/default")]);
-    assert_eq!(catalog.namespaces_of("pulsar"), [namespace("pulsar/system")]);
+    assert_eq!(catalog.namespaces().of("public"), [namespace("public/default")]);
+    assert_eq!(catalog.namespaces().of("pulsar"), [namespace("pulsar/system")]);
     let policies = catalog.policies(&namespace("public/default")).unwrap();
     assert_eq!(policies.replication_clusters(), ["standalone"]);
     catalog
-        .delete_namespace(&namespace("public/default"))
+        .namespaces()
+        .delete(&namespace("public/default"))
         .await
         .unwrap();
     catalog.tenants().delete("public").await.unwrap();
@@ -42,7 +43,7 @@ async fn an_interrupted_first_start_is_finished_by_the_next() {
         .unwrap();
     let catalog = bench.open().await;
     assert_eq!(catalog.tenants().get("public").unwrap().admin_roles, ["kept"]);
-    assert!(catalog.has_namespace(&namespace("pulsar/system")));
+    assert!(catalog.namespaces().has(&namespace("pulsar/system")));
 }
 
 #[tokio::test]
@@ -77,7 +78,8 @@ async fn tenants_come_change_and_go() {
     };
     catalog.tenants().update("acme", changed.clone()).await.unwrap();
     catalog
-        .create_namespace(&namespace("acme/cars"), Policies::default())
+        .namespaces()
+        .create(&namespace("acme/cars"), Policies::default())
         .await
         .unwrap();
     assert!(matches!(
@@ -86,7 +88,7 @@ async fn tenants_come_change_and_go() {
     ));
     let again = bench.open().await;
     assert_eq!(again.tenants().get("acme"), Some(changed));
-    again.delete_namespace(&namespace("acme/cars")).await.unwrap();
+    again.namespaces().delete(&namespace("acme/cars")).await.unwrap();
     again.tenants().delete("acme").await.unwrap();
     assert_eq!(bench.open().await.tenants().get("acme"), None);
 }
@@ -127,7 +129,7 @@ async fn namespaces_keep_their_policies() {
     let name = namespace("public/cars");
     let create = |name, policies: Policies| {
         let catalog = catalog.clone();
-        async move { catalog.create_namespace(&namespace(name), policies).await }
+        async move { catalog.namespaces().create(&namespace(name), policies).await }
     };
     create("public/cars", Policies::default()).await.unwrap();
     assert!(matches!(
@@ -149,11 +151,16 @@ async fn namespaces_keep_their_policies() {
         Err(NamespaceError::InvalidBundles)
     ));
     catalog
+        .namespaces()
         .set_policy(&name, "message_ttl_in_seconds", json!(5))
         .await
         .unwrap();
-    catalog.set_policy(&name, "x", json!({"y": 1})).await.unwrap();
-    catalog.remove_policy(&name, "x").await.unwrap();
+    catalog
+        .namespaces()
+        .set_policy(&name, "x", json!({"y": 1}))
+        .await
+        .unwrap();
+    catalog.namespaces().remove_policy(&name, "x").await.unwrap();
     let policies = bench.open().await.policies(&name).unwrap();
     assert_eq!(policies.get_as("message_ttl_in_seconds"), Some(5));
     assert_eq!(policies.get("x"), None);
@@ -165,7 +172,7 @@ async fn policies_set_at_once_are_all_kept() {
     let bench = Bench::new();
     let catalog = bench.open().await;
     let name = namespace("public/default");
-    let set = |policy| catalog.set_policy(&name, policy, json!(1));
+    let set = |policy| catalog.namespaces().set_policy(&name, policy, json!(1));
     let (a, b, c) = tokio::join!(set("a"), set("b"), set("c"));
     a.and(b).and(c).unwrap();
     let policies = bench.open().await.policies(&name).unwrap();
@@ -181,8 +188,15 @@ async fn a_change_by_another_process_is_not_overwritten() {
     let bench = Bench::new();
     let (ours, theirs) = (bench.open().await, bench.open().await);
     let name = namespace("public/default");
-    theirs.set_policy(&name, "theirs", json!(1)).await.unwrap();
-    ours.set_policy(&name, "ours", json!(1)).await.unwrap();
+    theirs
+        .namespaces()
+        .set_policy(&name, "theirs", json!(1))
+        .await
+        .unwrap();
+    ours.namespaces()
+        .set_policy(&name, "ours", json!(1))
+        .await
+        .unwrap();
     let policies = bench.open().await.policies(&name).unwrap();
     assert!(policies.get("ours").is_some() && policies.get("theirs").is_some());
 }
@@ -198,17 +212,17 @@ async fn a_namespace_with_topics_stays() {
         .await
         .unwrap();
     assert!(matches!(
-        catalog.delete_namespace(&name).await,
+        catalog.namespaces().delete(&name).await,
         Err(NamespaceError::NotEmpty)
     ));
     catalog.delete_topic(&topic("a")).await.unwrap();
     // Topics of the system store something as well.
     assert!(matches!(
-        catalog.delete_namespace(&name).await,
+        catalog.namespaces().delete(&name).await,
         Err(NamespaceError::NotEmpty)
     ));
     catalog.delete_topic(&topic("__change_events")).await.unwrap();
-    catalog.delete_namespace(&name).await.unwrap();
+    catalog.namespaces().delete(&name).await.unwrap();
     assert!(matches!(
         catalog.ensure_topic(&topic("a"), true).await,
         Err(EnsureTopicError::NamespaceNotFound)
@@ -227,7 +241,7 @@ async fn a_failed_write_changes_nothing() {
     ));
     let name = namespace("public/default");
     assert!(matches!(
-        catalog.delete_namespace(&name).await,
+        catalog.namespaces().delete(&name).await,
         Err(NamespaceError::Store(_))
     ));
     bench.store.fail_writes(None);

@@ -99,6 +99,7 @@ async fn the_narrowest_strategy_counts() {
     );
     assert!(catalog.schemas().test(&name, &other()).await.is_err());
     catalog
+        .namespaces()
         .set_policy(
             &namespace("public/default"),
             "schema_compatibility_strategy",
@@ -140,11 +141,13 @@ async fn producers_bring_schemas_where_they_may() {
         Err(SchemaError::Invalid(_))
     ));
     catalog
+        .namespaces()
         .set_policy(&here, "schema_validation_enforced", json!(true))
         .await
         .unwrap();
     assert!(matches!(bring(None).await, Err(SchemaError::Incompatible(_))));
     catalog
+        .namespaces()
         .set_policy(&here, "is_allow_auto_update_schema", json!(false))
         .await
         .unwrap();

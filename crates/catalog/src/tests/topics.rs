@@ -221,6 +221,7 @@ async fn the_limit_of_a_namespace_counts_topics_of_users() {
     catalog.ensure_topic(&topic("__other"), true).await.unwrap();
     let name = namespace("public/default");
     catalog
+        .namespaces()
         .set_policy(&name, "max_topics_per_namespace", json!(3))
         .await
         .unwrap();
@@ -236,7 +237,8 @@ async fn the_limit_of_a_tenant_counts_all_its_namespaces() {
     for name in ["public/-", "public/second"] {
         let name = namespace(name);
         catalog
-            .create_namespace(&name, Policies::default())
+            .namespaces()
+            .create(&name, Policies::default())
             .await
             .unwrap();
     }
@@ -249,7 +251,8 @@ async fn the_limit_of_a_tenant_counts_all_its_namespaces() {
         let info = catalog.tenants().get("public").unwrap();
         catalog.tenants().create(tenant, info).await.unwrap();
         catalog
-            .create_namespace(&namespace(name), Policies::default())
+            .namespaces()
+            .create(&namespace(name), Policies::default())
             .await
             .unwrap();
         let theirs = topic(&format!("persistent://{name}/a"));

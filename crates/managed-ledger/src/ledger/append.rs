@@ -5,6 +5,7 @@ use pharos_ledger::NewEntry;
 use pharos_types::{EntryId, Ordinal, Position};
 
 use super::ManagedLedger;
+use super::maintain::Upkeep;
 use crate::error::AppendError;
 
 /// Where an appended entry is. It may be acknowledged once the durable end is beyond `ordinal`.
@@ -35,7 +36,7 @@ impl ManagedLedger {
     pub fn append_entry(&mut self, entry: NewEntry) -> Result<Appended, AppendError> {
         let payload = entry.payload.clone();
         self.check_appendable(&payload)?;
-        self.turn_when_due();
+        Upkeep(self).turn_when_due();
         let place = self.chain.last().map(|row| EntryId(row.entries));
         self.appending.queue(entry, place)?;
         let Some(appended) = self.chain.add(payload.len()) else {

@@ -9,6 +9,7 @@ use pharos_types::LedgerId;
 use prost::Message as _;
 
 use super::ManagedLedger;
+use super::offload::OffloadWork;
 use super::steps::recorded;
 use crate::error::{CloseError, DeleteError};
 use crate::info::{self, InfoError, LedgerInfo};
@@ -32,7 +33,7 @@ impl ManagedLedger {
     ///
     /// Cancel safety: as for a drop.
     pub fn close(mut self) -> BoxFuture<'static, Result<(), CloseError>> {
-        self.stop_offload();
+        OffloadWork::of(&mut self).stop();
         self.cache.clear();
         Box::pin(async move {
             match self.appending.close().await? {

@@ -9,7 +9,7 @@ use pharos_types::{LedgerId, Position};
 
 use super::ManagedLedger;
 use super::appending::Failure;
-use super::offload::OffloadDone;
+use super::offload::{OffloadDone, OffloadWork};
 use super::rollover::NewLedger;
 use super::steps::{Job, recorded};
 use crate::info::{InfoHandle, LedgerInfo};
@@ -114,7 +114,7 @@ impl ManagedLedger {
         let (current, end) = (self.chain.last(), self.chain.end());
         self.rollover
             .ask_when_idle(current, end, &self.options, self.now_ms);
-        self.turn_when_due();
+        Upkeep(self).turn_when_due();
         if let Some(full) = self.appending.take_full() {
             let record = record_before_going_on(self.chain.rows(), &self.info, self.now_ms);
             return Some(Box::pin(async move {
@@ -125,7 +125,7 @@ impl ManagedLedger {
                 MaintenanceDone(Done::Closed(closed.await))
             }));
         }
-        let (ground, offload) = self.ground(now_ms);
+        let (ground, offload) = OffloadWork::of(self).ground(now_ms);
         if let Some(step) = offload.take_step(ground) {
             return Some(step);
         }
@@ -139,11 +139,11 @@ impl ManagedLedger {
                 MaintenanceDone(Done::Job(job, outcome))
             }));
         }
-        if self.is_next_wanted() {
+        if Upkeep(self).is_next_wanted() {
             self.rollover.prepare();
-            return Some(self.prepare());
+            return Some(Upkeep(self).prepare());
         }
-        self.terminate_when_quiet()
+        Upkeep(self).terminate_when_quiet()
     }
 
     /// Takes the result of a step.
@@ -156,9 +156,9 @@ impl ManagedLedger {
             }
             Done::Prepared(Err(error)) => {
                 self.rollover.on_prepared(None);
-                self.on_failed_step(error)
+                Upkeep(self).on_failed_step(error)
             }
-            Done::Closed(Ok(())) => self.on_closed(),
+            Done::Closed(Ok(())) => Upkeep(self).on_closed(),
             Done::Closed(Err(error)) => {
                 match &error {
                     MaintenanceError::Append(error) => self.appending.on_not_closed(error),
@@ -170,20 +170,20 @@ impl ManagedLedger {
             Done::Job(Job::Record(_), Ok(())) => MaintenanceEvent::Nothing,
             Done::Job(job, Err(error)) => {
                 self.steps.add(job);
-                self.on_failed_step(error)
+                Upkeep(self).on_failed_step(error)
             }
             Done::Offload(done) => {
-                let (ground, offload) = self.ground(now_ms);
+                let (ground, offload) = OffloadWork::of(self).ground(now_ms);
                 let event = offload.on_step(done, ground);
                 if let MaintenanceEvent::Failed(_) = event {
                     self.appending.fail(Failure::Fenced);
                 }
                 event
             }
-            Done::Terminated(Ok(())) => self.on_terminated(),
+            Done::Terminated(Ok(())) => Upkeep(self).on_terminated(),
             Done::Terminated(Err(error)) => {
                 self.appending.on_not_ended();
-                self.on_failed_step(error)
+                Upkeep(self).on_failed_step(error)
             }
         }
     }
@@ -192,40 +192,47 @@ impl ManagedLedger {
     pub fn ask_rollover(&mut self) {
         self.rollover.ask(self.chain.last());
     }
+}
 
+/// The steps of a rollover and of an end, and what each comes to (see the module of [`ManagedLedger`]).
+pub(super) struct Upkeep<'a>(pub(super) &'a mut ManagedLedger);
+
+impl Upkeep<'_> {
     /// Step 2, once the current ledger is full, old enough, or asked to end, and has all that has a position in it: what waits
     /// would follow into the next one.
     pub(super) fn turn_when_due(&mut self) {
-        if self.appending.is_turning() || !self.rollover.is_ready() || !self.appending.is_all_queued() {
+        if self.0.appending.is_turning() || !self.0.rollover.is_ready() || !self.0.appending.is_all_queued() {
             return;
         }
         let due = self
             .growing()
-            .is_some_and(|row| self.rollover.is_due(row, &self.options, self.now_ms));
-        if due && let Some(writer) = self.rollover.take_next(self.now_ms) {
-            self.chain.begin(writer.id());
-            self.appending.turn_to(writer);
+            .is_some_and(|row| self.0.rollover.is_due(row, &self.0.options, self.0.now_ms));
+        if due && let Some(writer) = self.0.rollover.take_next(self.0.now_ms) {
+            self.0.chain.begin(writer.id());
+            self.0.appending.turn_to(writer);
         }
     }
 
     /// The ledger that takes entries, and will until it is full.
     fn growing(&self) -> Option<&LedgerRow> {
-        let grows = self.appending.has_writer() && !self.appending.is_terminated();
-        self.chain.last().filter(|_| grows)
+        let grows = self.0.appending.has_writer() && !self.0.appending.is_terminated();
+        self.0.chain.last().filter(|_| grows)
     }
 
     fn is_next_wanted(&self) -> bool {
-        !self.appending.is_turning()
-            && self
-                .growing()
-                .is_some_and(|row| self.rollover.is_next_wanted(row, &self.options, self.now_ms))
+        !self.0.appending.is_turning()
+            && self.growing().is_some_and(|row| {
+                self.0
+                    .rollover
+                    .is_next_wanted(row, &self.0.options, self.0.now_ms)
+            })
     }
 
     /// Step 1: create the next ledger and name it, in this order: a named ledger always exists.
     fn prepare(&self) -> BoxFuture<'static, MaintenanceDone> {
-        let (engine, info) = (Arc::clone(&self.engine), Arc::clone(&self.info));
-        let keeping = self.options.keeping();
-        let options = self.options.create_options(&self.name);
+        let (engine, info) = (Arc::clone(&self.0.engine), Arc::clone(&self.0.info));
+        let keeping = self.0.options.keeping();
+        let options = self.0.options.create_options(&self.0.name);
         Box::pin(async move {
             let prepared = async {
                 let writer = engine.create(options).await?;
@@ -253,14 +260,14 @@ impl ManagedLedger {
 
     /// Step 3: everything before is durable, so what waited may follow. Step 4 is queued.
     fn on_closed(&mut self) -> MaintenanceEvent {
-        if !self.appending.on_closed() {
+        if !self.0.appending.on_closed() {
             return MaintenanceEvent::Nothing;
         }
-        let Some((closed, first)) = self.chain.close_before_last(self.now_ms) else {
+        let Some((closed, first)) = self.0.chain.close_before_last(self.0.now_ms) else {
             return MaintenanceEvent::Nothing;
         };
-        self.steps.add(Job::Record(recorded(&closed)));
-        self.appending.go_on_from(first);
+        self.0.steps.add(Job::Record(recorded(&closed)));
+        self.0.appending.go_on_from(first);
         MaintenanceEvent::RolledOver
     }
 
@@ -268,25 +275,25 @@ impl ManagedLedger {
         if let MaintenanceError::Info(info) = &error
             && info.kind() == FaultKind::Fenced
         {
-            self.appending.fail(Failure::Fenced);
+            self.0.appending.fail(Failure::Fenced);
             return MaintenanceEvent::Failed(error);
         }
-        self.steps.pause(self.now_ms);
+        self.0.steps.pause(self.0.now_ms);
         MaintenanceEvent::Retrying(error)
     }
 
     /// Closes the last ledger for good, once no rollover is under way.
     fn terminate_when_quiet(&mut self) -> Option<BoxFuture<'static, MaintenanceDone>> {
-        if self.rollover.is_preparing() {
+        if self.0.rollover.is_preparing() {
             return None;
         }
         let last = recorded(&LedgerRow {
-            closed_at_ms: Some(self.now_ms),
-            ..*self.chain.last()?
+            closed_at_ms: Some(self.0.now_ms),
+            ..*self.0.chain.last()?
         });
-        let writer = self.appending.take_last()?;
-        let spare = self.rollover.spare();
-        let (engine, info) = (Arc::clone(&self.engine), Arc::clone(&self.info));
+        let writer = self.0.appending.take_last()?;
+        let spare = self.0.rollover.spare();
+        let (engine, info) = (Arc::clone(&self.0.engine), Arc::clone(&self.0.info));
         Some(Box::pin(async move {
             let terminated = async {
                 writer.close().await?;
@@ -313,10 +320,10 @@ impl ManagedLedger {
     }
 
     fn on_terminated(&mut self) -> MaintenanceEvent {
-        self.rollover.end();
-        self.appending.on_ended(self.chain.end());
-        self.chain.end_for_good(self.now_ms);
-        MaintenanceEvent::Terminated(self.last_position())
+        self.0.rollover.end();
+        self.0.appending.on_ended(self.0.chain.end());
+        self.0.chain.end_for_good(self.0.now_ms);
+        MaintenanceEvent::Terminated(self.0.last_position())
     }
 }
 

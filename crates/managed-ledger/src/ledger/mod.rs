@@ -44,7 +44,7 @@ mod trim;
 pub use append::Appended;
 pub use lifecycle::{delete, delete_as, exists, forget_cursors};
 pub use maintain::{MaintenanceDone, MaintenanceError, MaintenanceEvent};
-pub use offload::{OffloadAskError, OffloadStats, OffloadStatus};
+pub use offload::{OffloadAskError, OffloadStats, OffloadStatus, OffloadWork, Offloads};
 pub use open::OpenMode;
 pub use read::{Entry, Forget, LedgerReader, ReadTo};
 pub use shadow::{
@@ -209,6 +209,12 @@ impl ManagedLedger {
     #[must_use]
     pub fn durability(&self) -> Durability {
         self.rollover.durability()
+    }
+
+    /// What is in object stores, and what goes there.
+    #[must_use]
+    pub fn offloads(&self) -> Offloads<'_> {
+        Offloads(self)
     }
 
     /// The topic's facts, as stored.

@@ -10,16 +10,14 @@
 //!
 //! Whatever is left of other attempts, and of ledgers that were trimmed, is deleted by its id; see [`crate::offload_info`].
 //!
-//! Owned by the managed ledger. It decides only when asked to ([`ManagedLedger::plan_offload`]); its slow steps come out of
+//! Owned by the managed ledger. It decides only when asked to ([`OffloadWork::plan`]); its slow steps come out of
 //! [`ManagedLedger::take_maintenance`] like all others, one at a time for each topic.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use pharos_ledger::FaultKind;
-use pharos_ledger::offload::{
-    LedgerOffloader, OffloadError, OffloadPolicy, OffloadTarget, OffloadedLedger, ReadFirst,
-};
+use pharos_ledger::offload::{LedgerOffloader, OffloadError, OffloadPolicy, OffloadTarget, ReadFirst};
 use pharos_ledger::{BoxFuture, LedgerEngine};
 use pharos_types::{EntryId, LedgerId, Position};
 use tokio::sync::watch;
@@ -38,7 +36,7 @@ const RETRY_MS: u64 = 10_000;
 /// The longest pause.
 const RETRY_MS_MAX: u64 = 10 * 60_000;
 
-/// What came of the last call of [`ManagedLedger::ask_offload`].
+/// What came of the last call of [`OffloadWork::ask`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OffloadStatus {
     /// There was none since the managed ledger was opened.
@@ -94,78 +92,81 @@ pub(super) struct Ground<'a> {
     pub(super) now_ms: u64,
 }
 
-impl ManagedLedger {
-    /// Decides what is to be offloaded, deleted or cleaned up by now; [`take_maintenance`](Self::take_maintenance) has the steps.
+/// Offloading of a managed ledger, to look at.
+pub struct Offloads<'a>(pub(super) &'a ManagedLedger);
+
+impl Offloads<'_> {
+    /// What came of the last [`OffloadWork::ask`].
+    #[must_use]
+    pub fn status(&self) -> OffloadStatus {
+        self.0.offload.status.clone()
+    }
+
+    /// Figures as of now.
+    #[must_use]
+    pub fn stats(&self) -> OffloadStats {
+        self.0.offload.stats(self.0.chain.rows())
+    }
+
+    /// Whether a step of offloading was taken and not given back yet.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.0.offload.running.is_some()
+    }
+}
+
+/// Offloading of a managed ledger, by the one who owns it.
+pub struct OffloadWork<'a>(&'a mut ManagedLedger);
+
+impl<'a> OffloadWork<'a> {
+    /// That of a managed ledger.
+    pub fn of(ledger: &'a mut ManagedLedger) -> Self {
+        Self(ledger)
+    }
+
+    /// Decides what is to be offloaded, deleted or cleaned up by now; [`ManagedLedger::take_maintenance`] has the steps.
     /// Call it when a ledger was closed, after trimming, when the policy changed, and now and then.
     ///
     /// Cost: grows with the ledgers of the chain; next to nothing where nothing is, was or shall be offloaded.
-    pub fn plan_offload(&mut self, policy: &OffloadPolicy, now_ms: u64) {
-        if self.is_shadow() {
+    pub fn plan(self, policy: &OffloadPolicy, now_ms: u64) {
+        if self.0.is_shadow() {
             return;
         }
         let (ground, offload) = self.ground(now_ms);
         offload.plan(policy, ground);
     }
 
-    /// Has the closed ledgers before the one of `before` offloaded, whatever the thresholds say.
-    /// [`offload_status`](Self::offload_status) says what comes of it.
+    /// Has the closed ledgers before the one of `before` offloaded, whatever the thresholds say. [`Offloads::status`] says what comes
+    /// of it.
     ///
     /// # Errors
     /// [`OffloadAskError`]; nothing was begun.
-    pub fn ask_offload(
-        &mut self,
-        before: Position,
-        policy: &OffloadPolicy,
-        now_ms: u64,
-    ) -> Result<(), OffloadAskError> {
-        if self.is_shadow() {
+    pub fn ask(self, before: Position, policy: &OffloadPolicy, now_ms: u64) -> Result<(), OffloadAskError> {
+        if self.0.is_shadow() {
             return Err(OffloadAskError::Shadow);
         }
         let (ground, offload) = self.ground(now_ms);
         offload.ask(before.ledger, policy, ground)
     }
 
-    /// What came of the last [`ask_offload`](Self::ask_offload).
-    #[must_use]
-    pub fn offload_status(&self) -> OffloadStatus {
-        self.offload.status.clone()
-    }
-
-    /// Figures as of now.
-    #[must_use]
-    pub fn offload_stats(&self) -> OffloadStats {
-        self.offload.stats(self.chain.rows())
-    }
-
     /// Calls off what is under way and begins nothing any more; for closing. The step that runs ends soon.
-    pub fn stop_offload(&mut self) {
-        self.offload.stop.send_replace(true);
-        self.offload.queue.clear();
-    }
-
-    /// Whether a step of offloading was taken and not given back yet.
-    #[must_use]
-    pub fn is_offloading(&self) -> bool {
-        self.offload.running.is_some()
-    }
-
-    /// How an offloaded ledger's objects are called; for administrators.
-    #[must_use]
-    pub fn offloaded(&self, ledger: LedgerId) -> Option<OffloadedLedger> {
-        self.offload.view.get().of(ledger).map(|copy| copy.object.clone())
+    pub fn stop(self) {
+        self.0.offload.stop.send_replace(true);
+        self.0.offload.queue.clear();
     }
 
     /// Offloading, and what it looks at.
-    pub(super) fn ground(&mut self, now_ms: u64) -> (Ground<'_>, &mut Offloading) {
-        self.now_ms = self.now_ms.max(now_ms);
+    pub(super) fn ground(self, now_ms: u64) -> (Ground<'a>, &'a mut Offloading) {
+        let ledger = self.0;
+        ledger.now_ms = ledger.now_ms.max(now_ms);
         let ground = Ground {
-            name: &self.name,
-            engine: &self.engine,
-            info: &self.info,
-            chain: &self.chain,
-            now_ms: self.now_ms,
+            name: &ledger.name,
+            engine: &ledger.engine,
+            info: &ledger.info,
+            chain: &ledger.chain,
+            now_ms: ledger.now_ms,
         };
-        (ground, &mut self.offload)
+        (ground, &mut ledger.offload)
     }
 }
 

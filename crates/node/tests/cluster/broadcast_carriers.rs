@@ -6,7 +6,7 @@ use pharos_catalog::{Carriers, SHADOW_SOURCE, carrier_name, carrier_of};
 use pharos_client::{
     ClientError, ConnectOptions, Connection, Consumer, ConsumerOptions, OutgoingMessage, ProducerOptions,
 };
-use pharos_cluster::Ownership as _;
+use pharos_cluster::{Owner, Ownership as _};
 use pharos_managed_ledger::{held_by, storage_name};
 use pharos_metadata::{Expect, MetadataStore as _};
 use pharos_types::{SubscriptionName, TopicName};
@@ -486,17 +486,64 @@ async fn with_its_topic_a_carrier_is_gone() {
     let (far, sent) = join(&one, &there).await;
     assert_eq!(sent.as_ref(), Some(&two.service_url));
     drop(far);
-    let keys = async || {
-        let keys = stores.metadata.list("managed-ledgers/").await.unwrap();
-        keys.iter().filter(|key| key.contains("__carrier__")).count()
-    };
-    assert_eq!(keys().await, 1);
+    assert_eq!(carrier_logs(&stores).await, 1);
+    assert_eq!(carrier_keys(&stores).await, 1);
     let (status, _, reason) = one.call("DELETE", "/admin/v2/persistent/public/default/orders?force=true");
     assert_eq!(status, 204, "{reason}");
-    assert_eq!(keys().await, 0);
+    assert_eq!(carrier_logs(&stores).await, 0);
     assert!(carrier_of(&carrier()).is_some());
     let (_, _, listed) = one.call("GET", "/admin/v2/persistent/public/default");
     assert!(!listed.contains("carrier"), "{listed}");
+    // The broker that had it lives on, and has it no more.
+    until("no broker has the carrier", async || {
+        carrier_keys(&stores).await == 0 && two.ownership.owner_of(&carrier()) == Owner::Unowned
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_its_last_subscription_a_carrier_has_no_owner_and_with_its_topic_no_log() {
+    let stores = Stores::default();
+    let (one, two) = two_brokers(&stores).await;
+    let there = name_in(&one, 1, 0);
+    let (far, sent) = join(&one, &there).await;
+    assert_eq!(sent.as_ref(), Some(&two.service_url));
+    let path = "/admin/v2/persistent/public/default/orders";
+    let (status, _, reason) = one.call(
+        "DELETE",
+        &format!("{path}/subscription/{SUBSCRIPTION}?force=true"),
+    );
+    assert_eq!(status, 204, "{reason}");
+    drop(far);
+    until("no broker has the carrier", async || {
+        carrier_keys(&stores).await == 0
+    })
+    .await;
+    assert_eq!(carrier_logs(&stores).await, 1);
+    // A new subscription of that name gets it back.
+    let (far, sent) = join(&one, &there).await;
+    assert_eq!(sent.as_ref(), Some(&two.service_url));
+    let (status, _, reason) = one.call(
+        "DELETE",
+        &format!("{path}/subscription/{SUBSCRIPTION}?force=true"),
+    );
+    assert_eq!(status, 204, "{reason}");
+    drop(far);
+    let (status, _, reason) = one.call("DELETE", &format!("{path}?force=true"));
+    assert_eq!(status, 204, "{reason}");
+    assert_eq!(carrier_logs(&stores).await, 0);
+}
+
+/// How many logs of carriers there are.
+async fn carrier_logs(stores: &Stores) -> usize {
+    let keys = stores.metadata.list("managed-ledgers/").await.unwrap();
+    keys.iter().filter(|key| key.contains("__carrier__")).count()
+}
+
+/// How many carriers have an owner.
+async fn carrier_keys(stores: &Stores) -> usize {
+    let keys = stores.metadata.list("namespace/").await.unwrap();
+    keys.iter().filter(|key| key.contains("/carrier_")).count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,9 +18,9 @@ const AGE: Duration = Duration::from_secs(3600);
 async fn eight_bundles(one: &Broker, two: &Broker) -> Vec<String> {
     let name: pharos_types::NamespaceName = "public/eight".parse().unwrap();
     let policies = Policies::first(&["standalone"], 8);
-    one.catalog.create_namespace(&name, policies).await.unwrap();
+    one.catalog.namespaces().create(&name, policies).await.unwrap();
     until("the other knows the namespace", async || {
-        two.catalog.has_namespace(&name)
+        two.catalog.namespaces().has(&name)
     })
     .await;
     let border = |number: u64| (number << 29).min(0xffff_ffff);
@@ -157,7 +157,7 @@ async fn a_bundle_with_too_many_topics_is_cut_under_them_and_a_part_goes_to_the_
     both_are_there(&one, &two).await;
     let name: pharos_types::NamespaceName = "public/single".parse().unwrap();
     let policies = Policies::first(&["standalone"], 1);
-    one.catalog.create_namespace(&name, policies).await.unwrap();
+    one.catalog.namespaces().create(&name, policies).await.unwrap();
     let whole = format!("{name}/0x00000000_0xffffffff");
     let quiet = BalanceOptions {
         enabled: false,

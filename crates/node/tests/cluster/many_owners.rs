@@ -81,9 +81,9 @@ async fn a_partitioned_topic_of_several_brokers_is_asked_about_at_any() {
 async fn spread(one: &Broker, two: &Broker) -> String {
     let name: pharos_types::NamespaceName = "public/spread".parse().unwrap();
     let policies = Policies::first(&["standalone"], 8);
-    one.catalog.create_namespace(&name, policies).await.unwrap();
+    one.catalog.namespaces().create(&name, policies).await.unwrap();
     until("the other knows the namespace", async || {
-        two.catalog.has_namespace(&name)
+        two.catalog.namespaces().has(&name)
     })
     .await;
     let topic: pharos_types::TopicName = format!("persistent://{name}/t").parse().unwrap();

@@ -237,11 +237,12 @@ async fn what_one_broker_makes_the_other_knows() {
     let (one, two) = (Broker::start(&stores).await, Broker::start(&stores).await);
     let name: pharos_types::NamespaceName = "public/made".parse().unwrap();
     one.catalog
-        .create_namespace(&name, Policies::default())
+        .namespaces()
+        .create(&name, Policies::default())
         .await
         .unwrap();
     until("the namespace is known", async || {
-        two.catalog.has_namespace(&name)
+        two.catalog.namespaces().has(&name)
     })
     .await;
     let topic = "persistent://public/made/t";

@@ -1,57 +1,13 @@
 //! `pharos` over TLS: flags, contexts, and a broker with a certificate of its own making.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use pharos_identity::sign::{self, Claims};
 use tempfile::TempDir;
 
+use crate::person::{Person, text};
 use crate::support::Node;
 use crate::support::certificates::Authority;
-
-/// A person with a home.
-struct Person(TempDir);
-
-impl Person {
-    fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    /// What became of a command.
-    fn try_it(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pharos"));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("PHAROS_") {
-                command.env_remove(name);
-            }
-        }
-        command
-            .args(arguments)
-            .env("XDG_CONFIG_HOME", self.0.path())
-            .stdin(Stdio::null());
-        command.output().unwrap()
-    }
-
-    /// What a command prints that must succeed.
-    fn does(&self, arguments: &[&str]) -> String {
-        let output = self.try_it(arguments);
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{arguments:?}: {error}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// What a command complains about that must end with this code.
-    fn fails(&self, arguments: &[&str], code: i32) -> String {
-        let output = self.try_it(arguments);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stderr).unwrap()
-    }
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 #[test]
 fn a_context_keeps_the_way_to_a_broker_and_only_its_owner_reads_it() {
@@ -91,7 +47,7 @@ fn a_context_keeps_the_way_to_a_broker_and_only_its_owner_reads_it() {
     ];
     person.does(&[&add[..], &certificate, &["--token", "token:very-secret"]].concat());
     person.does(&["context", "add", "other", "--url", "http://127.0.0.1:1"]);
-    let kept = person.0.path().join("pharos/contexts.toml");
+    let kept = person.home().join("pharos/contexts.toml");
     let mode = std::fs::metadata(&kept).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert!(std::fs::read_to_string(&kept).unwrap().contains("very-secret"));

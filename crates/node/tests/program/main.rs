@@ -9,9 +9,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clusters;
 mod config;
 mod contexts;
 mod pages;
+mod person;
 mod process;
 mod runtime_settings;
 mod scenarios;

@@ -12,7 +12,7 @@ use pharos_admin::{Admin, AdminOptions, BrokerClient};
 use pharos_auth::Access;
 use pharos_broker::Threads;
 use pharos_broker_admin::Resources;
-use pharos_catalog::{Catalog, CatalogOptions};
+use pharos_catalog::{Carriers, Catalog, CatalogOptions};
 use pharos_client::{
     ConnectOptions, Connection, ConsumerOptions, OutgoingMessage, ProducerOptions, earliest,
 };
@@ -90,6 +90,8 @@ impl Broker {
         ownership.restrict(Box::new(move |namespace, brokers| {
             policies.clusters().isolation().candidates(namespace, brokers)
         }));
+        let carried = catalog.clone();
+        ownership.keep_apart(Box::new(move |bundle| Carriers::of(&carried).apart_from(bundle)));
         let mut options = pharos_broker::Options {
             shards: 2,
             ..pharos_broker::Options::default()

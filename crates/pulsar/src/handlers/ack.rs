@@ -31,13 +31,13 @@ pub(super) fn handle_ack(connection: &Rc<Connection>, ack: &Ack) {
     let (topic, key) = (consumer.topic, consumer.key);
     let connection = connection.clone();
     // Counts as a send does, so that a peer cannot have more of them waiting than a connection may.
-    connection.send_began(0);
+    connection.read_ahead.began(0);
     spawn_local(async move {
         let settled = connection.shard.settle_acks(topic, key).await;
         let refusal = settled
             .err()
             .map(|reason| Refusal::new(ServerError::PersistenceError, reason));
-        connection.send_ended(0);
+        connection.read_ahead.ended(0);
         connection.send(&answer::ack_response(id, request_id, refusal));
     });
 }

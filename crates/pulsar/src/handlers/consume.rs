@@ -23,12 +23,14 @@ use pharos_wire::{Command, proto};
 use super::produce::pairs;
 use super::schema::schema_info;
 use super::{bytes_of, check_name, check_own, check_properties, deny};
+use crate::closing::Ending;
 use crate::connection::Connection;
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::limits::TenantHold;
 use crate::listeners;
 use crate::refusal;
 use crate::requests::{self, answer_later};
+use crate::stall::Stalling;
 
 /// SUBSCRIBE.
 pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubscribe) {
@@ -368,10 +370,10 @@ pub(super) fn handle_flow(connection: &Connection, flow: &CommandFlow) -> bool {
 
 /// CLOSE_CONSUMER; an unknown id is fine.
 pub(super) fn handle_close_consumer(connection: &Connection, request: &CommandCloseConsumer) {
-    connection.before_a_consumer_goes();
+    Stalling(connection).before_a_consumer_goes();
     let slot = connection.consumers.borrow_mut().remove(&request.consumer_id);
     if let Some(ConsumerSlot::Ready(consumer)) = slot {
-        connection.detach(consumer);
+        Ending(connection).detach(consumer);
     }
     connection.send(&answer::success(request.request_id));
 }

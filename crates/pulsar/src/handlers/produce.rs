@@ -21,6 +21,7 @@ use super::schema::schema_info;
 use super::transaction;
 use super::{check_name, check_own, check_properties, deny};
 use crate::batch::{Batch, kept};
+use crate::closing::Ending;
 use crate::connection::Connection;
 use crate::limits::TenantHold;
 use crate::producer::{Producer, ProducerSlot, SendTo};
@@ -216,7 +217,7 @@ fn finish(
                 Err(_) if here => {
                     let slot = connection.producers.borrow_mut().remove(id);
                     if let Some(ProducerSlot::Ready(producer)) = slot {
-                        connection.forget_refused(&producer);
+                        Ending(&connection).forget_refused(&producer);
                     }
                     let text = "producer was fenced while it waited for exclusive access";
                     deny(
@@ -259,7 +260,7 @@ pub(super) fn handle_send(
     match offered.and_then(|()| check(send, txn, &payload)) {
         Ok((facts, crc32c, changed)) => {
             let payload = changed.unwrap_or(payload);
-            connection.send_began(payload.len());
+            connection.read_ahead.began(payload.len());
             connection.producers.borrow_mut().sent(send.producer_id);
             let entry = Publish {
                 sequence_id: send.sequence_id,
@@ -275,10 +276,10 @@ pub(super) fn handle_send(
         Err(refusal) => {
             // Earlier sends of the producer are answered by its topic's home; this answer waits for theirs, so it is in
             // flight like them.
-            connection.send_began(0);
+            connection.read_ahead.began(0);
             let (id, sequence_id) = (send.producer_id, send.sequence_id.max(highest));
             connection.producers.borrow_mut().refuse(id, sequence_id, refusal);
-            connection.answer_refused(id);
+            Ending(connection).answer_refused(id);
         }
     }
     true

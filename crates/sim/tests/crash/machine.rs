@@ -301,7 +301,7 @@ impl Machine {
             }
             let catalog = catalog.clone();
             let made = process
-                .drive(async move { catalog.create_namespace(&name, policies).await })
+                .drive(async move { catalog.namespaces().create(&name, policies).await })
                 .await?;
             let exists = matches!(made, Ok(()) | Err(NamespaceError::AlreadyExists));
             self.answered(process, exists, &made)?;

@@ -6,7 +6,7 @@ use crate::sizes::by_crate;
 use crate::source::SourceFile;
 
 /// Methods that a type may have.
-const METHODS_MAX: usize = 60;
+const METHODS_MAX: usize = 55;
 
 /// Types that still have more, by crate and name, and at most how many. The numbers only get smaller.
 const LARGER: [(&str, &str, usize); 1] = [
@@ -57,9 +57,9 @@ mod tests {
     fn a_type_over_the_limit_is_found_and_a_list_that_is_too_long_as_well() {
         assert!(found(METHODS_MAX, &[]).is_empty());
         let over = found(METHODS_MAX + 1, &[]);
-        assert_eq!(over, ["crates/x/src/one.rs: One has 61 methods; 60 is the limit"]);
+        assert_eq!(over, ["crates/x/src/one.rs: One has 56 methods; 55 is the limit"]);
         assert!(found(70, &[("x", "One", 70)]).is_empty());
         assert_eq!(found(71, &[("x", "One", 70)]).len(), 1);
-        assert_eq!(found(60, &[("x", "One", 70)]).len(), 1);
+        assert_eq!(found(METHODS_MAX, &[("x", "One", 70)]).len(), 1);
     }
 }

@@ -65,5 +65,5 @@ pub(crate) async fn is_whole(bench: &Bench, name: &TopicName) -> bool {
 
 /// Waits until nothing that was begun is left to be finished.
 pub(crate) async fn settled(bench: &Bench) {
-    until(|| bench.catalog().unfinished_deletes().is_empty()).await;
+    until(|| bench.catalog().deletions().unfinished().is_empty()).await;
 }

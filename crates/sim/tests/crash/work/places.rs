@@ -162,7 +162,14 @@ impl World {
     ) -> Request {
         let catalog = self.admin.catalog.clone();
         let wanted = Some(number.to_string());
-        let request = async move { said(catalog.set_policy(&namespace(of), POLICY, json!(number)).await) };
+        let request = async move {
+            said(
+                catalog
+                    .namespaces()
+                    .set_policy(&namespace(of), POLICY, json!(number))
+                    .await,
+            )
+        };
         let me = self.clone();
         Box::pin(me.change("namespace policies", lock, key, Vec::new(), wanted, request))
     }
@@ -193,11 +200,11 @@ impl World {
                 let mut policies = Policies::first(&["standalone"], 4);
                 policies.set(POLICY, json!(number));
                 let request =
-                    async move { said(catalog.create_namespace(&namespace("u/n"), policies).await) };
+                    async move { said(catalog.namespaces().create(&namespace("u/n"), policies).await) };
                 Box::pin(me.change("namespaces made", "home", "namespace", Vec::new(), text, request))
             }
             (Some(_), Some(_), 0 | 1) => {
-                let request = async move { said(catalog.delete_namespace(&namespace("u/n")).await) };
+                let request = async move { said(catalog.namespaces().delete(&namespace("u/n")).await) };
                 Box::pin(me.change(
                     "namespaces deleted",
                     "home",
@@ -364,7 +371,7 @@ pub(crate) async fn look(process: &mut Process, world: &Rc<World>) -> Alive<()> 
     let name = topic_name(PARTS);
     let catalog = world.admin.catalog.clone();
     for tries in 0.. {
-        if !catalog.is_deleting(&name) {
+        if !catalog.deletions().has(&name) {
             break;
         }
         assert!(
