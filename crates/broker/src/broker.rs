@@ -190,11 +190,6 @@ impl Broker {
         }
     }
 
-    /// Runs something on the first shard.
-    pub fn on_first_shard(&self, work: impl FnOnce(&Rc<Shard>) + Send + 'static) {
-        self.on_shard(0, work);
-    }
-
     /// Runs something on every shard.
     pub fn on_every_shard(&self, work: impl FnOnce(&Rc<Shard>) + Send + Clone + 'static) {
         for shard in 0..self.inboxes.len() {

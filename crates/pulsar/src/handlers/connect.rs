@@ -25,8 +25,14 @@ use crate::limits::LimitHold;
 use crate::limits::network_of_client;
 use crate::shared::Server;
 
-/// Who the client is, and what it showed.
-pub(crate) type Proved = (Principal, Credential);
+/// A client that may come in.
+pub(crate) struct Proved {
+    principal: Principal,
+    /// What it showed.
+    credential: Credential,
+    /// It counts for its role.
+    counted: Option<LimitHold>,
+}
 
 /// A client of which nothing is known yet but its connection.
 #[derive(Clone, Copy)]
@@ -87,12 +93,16 @@ pub(super) fn handle_first(connection: &Rc<Connection>, command: Command) -> boo
         return false;
     }
     if !connection.server.authentication.is_on() {
-        let principal = Stranger::of(connection).principal();
-        welcome(connection, &connect, (principal, None), Credential::lasting());
+        let proved = Proved {
+            principal: Stranger::of(connection).principal(),
+            credential: Credential::lasting(),
+            counted: None,
+        };
+        welcome(connection, &connect, proved);
         return true;
     }
     if let Some(proved) = connection.proved.take() {
-        let_in(connection, &connect, *proved);
+        welcome(connection, &connect, *proved);
         return true;
     }
     let connection = connection.clone();
@@ -102,22 +112,14 @@ pub(super) fn handle_first(connection: &Rc<Connection>, command: Command) -> boo
             return;
         }
         match proved {
-            Ok(proved) => let_in(&connection, &connect, proved),
+            Ok(proved) => welcome(&connection, &connect, proved),
             Err(refused) => refuse(&connection, &refused),
         }
     });
     true
 }
 
-/// Welcomes a client that proved who it is, if its role may have one more.
-fn let_in(connection: &Connection, connect: &CommandConnect, (principal, credential): Proved) {
-    match connection.server.limiter.connection(&principal) {
-        Ok(counted) => welcome(connection, connect, (principal, counted), credential),
-        Err(refusal) => refuse(connection, &Refused::Limited(refusal)),
-    }
-}
-
-/// Finds out who the client is, and for whom it asks.
+/// Finds out who the client is, and for whom it asks, and counts it for its role.
 ///
 /// # Errors
 /// [`Refused`].
@@ -144,10 +146,12 @@ pub(crate) async fn prove(stranger: Stranger<'_>, connect: &CommandConnect) -> R
     server.access.note_authentication(&principal, None);
     let proved = std::iter::once(identity.clone()).chain(proved_original).collect();
     let may_refresh = flags.is_some_and(|flags| flags.supports_auth_refresh.unwrap_or(false));
-    Ok((
+    let counted = server.limiter.connection(&principal).map_err(Refused::Limited)?;
+    Ok(Proved {
         principal,
-        Credential::new(&method, identity.expires_at_ms, may_refresh).proving(proved, revision),
-    ))
+        credential: Credential::new(&method, identity.expires_at_ms, may_refresh).proving(proved, revision),
+        counted,
+    })
 }
 
 /// What Pulsar calls the kind of the client's credentials.
@@ -192,12 +196,12 @@ async fn original_of(
     Ok((Some(identity.role.clone()), Some(identity)))
 }
 
-fn welcome(
-    connection: &Connection,
-    connect: &CommandConnect,
-    (principal, counted): (Principal, Option<LimitHold>),
-    credential: Credential,
-) {
+fn welcome(connection: &Connection, connect: &CommandConnect, proved: Proved) {
+    let Proved {
+        principal,
+        credential,
+        counted,
+    } = proved;
     let protocol_version = connect.protocol_version.unwrap_or(0).clamp(0, PROTOCOL_VERSION);
     *connection.peer.borrow_mut() = Some(Peer {
         principal,
