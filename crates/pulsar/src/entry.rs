@@ -27,9 +27,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, mpsc};
 
 use crate::connection::Unsettled;
-use crate::handlers::connect::{self, Proved, Stranger};
 use crate::handover;
 use crate::limits::CONNECT_BYTES_MAX;
+use crate::proving::{Proved, Stranger, prove, refusal};
 use crate::reader::Unhandled;
 use crate::shared::Server;
 
@@ -69,7 +69,7 @@ enum EntryError {
 }
 
 /// What the threads share.
-struct Entry {
+struct EntryThreads {
     server: Arc<Server>,
     broker: Broker,
     /// How long a client may take to say CONNECT.
@@ -89,7 +89,7 @@ pub(crate) fn start(
     listeners: Vec<(Listener, Option<Arc<str>>)>,
     connect_time_max: Duration,
 ) -> io::Result<()> {
-    let entry = Arc::new(Entry {
+    let entry = Arc::new(EntryThreads {
         server: server.clone(),
         broker: broker.clone(),
         connect_time_max,
@@ -113,7 +113,7 @@ pub(crate) fn start(
         let mut token = entry.broker.shared.shutdown.clone();
         spawn_local(tell_of_turned_away(entry.clone()));
         for (listener, name) in listeners {
-            let door = Door {
+            let door = Accepting {
                 threads: threads.clone(),
                 listener: name,
             };
@@ -132,13 +132,13 @@ pub(crate) fn start(
 }
 
 /// Takes accepted connections to the threads of the entry.
-struct Door {
+struct Accepting {
     threads: Arc<[mpsc::Sender<Newcomer>]>,
     /// The listener whose door this is.
     listener: Option<Arc<str>>,
 }
 
-impl pharos_transport::Protocol for Door {
+impl pharos_transport::Protocol for Accepting {
     async fn admit(&self, incoming: Incoming, place: Place) {
         if let Some(thread) = self.threads.get(place.shard()) {
             let listener = self.listener.clone();
@@ -165,7 +165,7 @@ impl pharos_transport::Protocol for Door {
     }
 }
 
-impl Entry {
+impl EntryThreads {
     async fn run(self: Arc<Self>, mut newcomers: mpsc::Receiver<Newcomer>) {
         let mut token = self.broker.shared.shutdown.clone();
         loop {
@@ -234,7 +234,7 @@ impl Entry {
             door: unsettled.door,
             certificate: unsettled.certificate.as_deref(),
         };
-        let proving = tokio::time::timeout(self.connect_time_max, connect::prove(stranger, connect));
+        let proving = tokio::time::timeout(self.connect_time_max, prove(stranger, connect));
         let Ok(proved) = proving.await else {
             self.tell(&unsettled.address, &EntryError::TooSlow);
             return Err(EntryError::TooSlow);
@@ -242,7 +242,7 @@ impl Entry {
         match proved {
             Ok(proved) => Ok(Box::new(proved)),
             Err(refused) => {
-                let answer = encode_command(&connect::refusal(stranger, None, &refused));
+                let answer = encode_command(&refusal(stranger, None, &refused));
                 let goodbye = async {
                     stream.write_all(&answer).await?;
                     stream.shutdown().await
@@ -264,7 +264,7 @@ impl Entry {
 }
 
 /// The first shard keeps the books of connections that no shard has had.
-async fn tell_of_turned_away(entry: Arc<Entry>) {
+async fn tell_of_turned_away(entry: Arc<EntryThreads>) {
     loop {
         entry.was_turned_away.notified().await;
         tokio::time::sleep(TOLD_EVERY).await;

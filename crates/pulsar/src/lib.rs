@@ -23,6 +23,7 @@ mod limits;
 mod listeners;
 mod outgoing;
 mod producer;
+mod proving;
 mod read_ahead;
 mod reader;
 mod refusal;

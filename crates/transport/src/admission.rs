@@ -61,7 +61,7 @@ pub enum NoRoom {
 
 /// What a protocol does with the connections that come.
 pub trait Protocol {
-    /// Takes a connection to the shard of its place, where it lives from then on. Waits while that shard has too much to do.
+    /// Takes a connection on its way to the shard of its place. Waits while too many are before it.
     fn admit(&self, incoming: Incoming, place: Place) -> impl Future<Output = ()>;
 
     /// What a peer hears for which there is no room.

@@ -5,7 +5,7 @@
 //!                └─ in time, then        └─ in time, few per address ─┘    └─ in time ─┘
 //!                   counted by address
 //! ```
-//! It runs where the connection will live, so a slow peer holds up no other.
+//! Each connection goes through by itself, so a slow peer holds up no other.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,7 +1,7 @@
 //! One file per family of commands; this one only routes.
 
 mod ack;
-pub(crate) mod connect;
+mod connect;
 mod consume;
 mod list;
 mod lookup;
