@@ -76,13 +76,9 @@ impl Counts {
 pub struct Tally(RefCell<Counts>);
 
 impl Tally {
-    /// A connection said a good CONNECT, or ended without one.
-    pub fn handshake(&self, is_good: bool) {
-        let mut counts = self.0.borrow_mut();
-        match is_good {
-            true => counts.handshakes += 1,
-            false => counts.handshakes_failed += 1,
-        }
+    /// A connection said a good CONNECT.
+    pub fn handshake(&self) {
+        self.0.borrow_mut().handshakes += 1;
     }
 
     /// So many connections ended before they said a good CONNECT.

@@ -82,7 +82,7 @@ pub(crate) struct RunningBroker {
 impl RunningBroker {
     /// The way in for clients of another door.
     pub(crate) fn inner_door(&self) -> InnerDoor {
-        InnerDoor::new(self.pulsar.clone(), self.broker.clone())
+        InnerDoor::new(self.pulsar.clone())
     }
 
     /// Stops accepting, closes clients properly, makes everything durable, releases the data directory; among other brokers, hands

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use pharos_auth::{Door, Principal};
+use pharos_auth::Principal;
 use pharos_broker::feed::{ConsumerHandle, DueGroups, Group};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, Pumped, Receipt, Shard};
@@ -30,7 +30,6 @@ use crate::groups::Groups;
 use crate::limits::LimitHold;
 use crate::outgoing::Outgoing;
 use crate::producer::Producers;
-use crate::proving::Proved;
 use crate::read_ahead::ReadAhead;
 use crate::requests::WaitingRequests;
 use crate::sent_away::SentAway;
@@ -59,21 +58,16 @@ pub(crate) struct Peer {
 
 /// A connection that lives on no shard, without its socket.
 ///
-/// One that was just accepted, or is on its way to another shard; see `handover`.
+/// One whose client was just let in, or that is on its way to another shard; see `handover`.
 pub(crate) struct Unsettled {
     pub(crate) server: Arc<Server>,
     pub(crate) address: Arc<str>,
     pub(crate) connected_since_ms: u64,
     /// The listener by whose door it came.
     pub(crate) listener: Option<Arc<str>>,
-    /// By which door its client came.
-    pub(crate) door: Door,
     /// The certificate that the client has shown.
     pub(crate) certificate: Option<Arc<PeerCertificate>>,
-    /// `None` until CONNECT.
-    pub(crate) peer: Option<Peer>,
-    /// Who the client is, where that is known before CONNECT is handled.
-    pub(crate) proved: Option<Box<Proved>>,
+    pub(crate) peer: Peer,
 }
 
 /// A client connection.
@@ -88,20 +82,13 @@ pub(crate) struct Connection {
     pub(crate) connected_since_ms: u64,
     /// The listener by whose door it came.
     pub(crate) listener: Option<Arc<str>>,
-    /// By which door its client came.
-    pub(crate) door: Door,
-    /// The certificate that the client has shown, by which CONNECT may know who it is.
+    /// The certificate that the client has shown, by which it may be known.
     pub(crate) certificate: Option<Arc<PeerCertificate>>,
     /// It counts here.
     pub(crate) place: Place,
     /// A producer, consumer or watcher came: it stays on this shard.
     is_settled: Cell<bool>,
-    /// CONNECT came; who the client is may still be being found out.
-    pub(crate) is_proving: Cell<bool>,
-    /// `None` until CONNECTED.
-    pub(crate) peer: RefCell<Option<Peer>>,
-    /// What the entry found out, until CONNECT is handled.
-    pub(crate) proved: Cell<Option<Box<Proved>>>,
+    pub(crate) peer: RefCell<Peer>,
     pub(crate) out: RefCell<Outgoing>,
     /// The socket is full and a task waits for it.
     pub(crate) blocked: Cell<bool>,
@@ -126,8 +113,6 @@ pub(crate) struct Connection {
     pub(crate) requests_waiting: WaitingRequests,
     closed: Cell<bool>,
     pub(crate) closing: Notify,
-    /// When it came to this shard.
-    opened_at: u64,
     /// When anything last came, for keep-alive.
     pub(crate) heard_at: Cell<u64>,
     /// A PING is unanswered since then; 0 when none is.
@@ -154,13 +139,10 @@ impl Connection {
             address: unsettled.address,
             connected_since_ms: unsettled.connected_since_ms,
             listener: unsettled.listener,
-            door: unsettled.door,
             certificate: unsettled.certificate,
             place,
             is_settled: Cell::new(false),
-            is_proving: Cell::new(unsettled.peer.is_some()),
             peer: RefCell::new(unsettled.peer),
-            proved: Cell::new(unsettled.proved),
             out: RefCell::default(),
             blocked: Cell::new(false),
             tenants: Rc::default(),
@@ -175,7 +157,6 @@ impl Connection {
             requests_waiting: WaitingRequests::default(),
             closed: Cell::new(false),
             closing: Notify::new(),
-            opened_at: now,
             heard_at: Cell::new(now),
             pinged_at: Cell::new(0),
             probes: RefCell::default(),
@@ -189,10 +170,8 @@ impl Connection {
             address: self.address,
             connected_since_ms: self.connected_since_ms,
             listener: self.listener,
-            door: self.door,
             certificate: self.certificate,
             peer: self.peer.into_inner(),
-            proved: self.proved.into_inner(),
         };
         (unsettled, self.stream)
     }
@@ -207,7 +186,6 @@ impl Connection {
     pub(crate) fn may_move(self: &Rc<Self>) -> bool {
         !self.is_settled.get()
             && !self.closed.get()
-            && self.peer.borrow().is_some()
             && self.out.borrow().is_empty()
             && self.probes.borrow().is_empty()
             && Rc::strong_count(self) == KNOWN_TO
@@ -226,27 +204,18 @@ impl Connection {
         self.closed.get()
     }
 
-    /// The protocol version that both sides speak; 0 before CONNECT.
+    /// The protocol version that both sides speak.
     pub(crate) fn protocol_version(&self) -> i32 {
-        self.peer
-            .borrow()
-            .as_ref()
-            .map_or(0, |peer| peer.protocol_version)
+        self.peer.borrow().protocol_version
     }
 
-    /// Who the client is. Before CONNECT only its address is known.
+    /// Who the client is.
     pub(crate) fn principal(&self) -> Principal {
-        match &*self.peer.borrow() {
-            Some(peer) => peer.principal.clone(),
-            None => Principal::anonymous(self.address.clone()),
-        }
+        self.peer.borrow().principal.clone()
     }
 
     pub(crate) fn client_version(&self) -> Arc<str> {
-        self.peer
-            .borrow()
-            .as_ref()
-            .map_or_else(|| "".into(), |peer| peer.client_version.clone())
+        self.peer.borrow().client_version.clone()
     }
 
     /// Queues a command; it leaves with the next turn of writing.
@@ -306,9 +275,6 @@ impl Connection {
         self.closed.set(true);
         self.closing.notify_one();
         self.shard.connections.unregister(self.id);
-        if self.peer.borrow().is_none() {
-            self.shard.tally().handshake(false);
-        }
         let producers = std::mem::take(&mut *self.producers.borrow_mut());
         for (topic, key) in producers.ready() {
             self.shard.close_producer(topic, key);
@@ -495,16 +461,6 @@ impl ConnectionHandle for Connection {
         self.check_credential();
         let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let now = clock::now().0;
-        if self.peer.borrow().is_none() {
-            // Even if it sends something meanwhile: one byte now and then does not keep it open.
-            if now.saturating_sub(self.opened_at) >= interval {
-                if let Some(untold) = self.server.peer_log.enter() {
-                    tracing::info!(peer = %self.address, untold, "closing a connection that was not let in in time");
-                }
-                self.close();
-            }
-            return;
-        }
         let pinged_at = self.pinged_at.get();
         if pinged_at != 0 {
             // While we do not read, silence is our own doing.

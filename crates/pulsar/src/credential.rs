@@ -127,25 +127,22 @@ impl Connection {
     /// Looks whether what the client showed has expired, and asks for it again; or has been revoked.
     pub(crate) fn check_credential(&self) {
         let authentication = &self.server.authentication;
-        let is_revoked = self.peer.borrow_mut().as_mut().is_some_and(|peer| {
-            let changed = peer
-                .credential
-                .look_for_revoked(authentication.revoked_revision());
-            changed
-                .iter()
-                .any(|identity| authentication.has_revoked(identity))
-        });
+        let is_revoked = {
+            let credential = &mut self.peer.borrow_mut().credential;
+            let mut changed = credential
+                .look_for_revoked(authentication.revoked_revision())
+                .iter();
+            changed.any(|identity| authentication.has_revoked(identity))
+        };
         if is_revoked {
             tracing::info!(peer = %self.address, "closing a connection whose token was revoked");
             self.close_after_writing();
             return;
         }
-        let due = match self.peer.borrow_mut().as_mut() {
-            Some(peer) => {
-                let interval = self.server.credential_check_interval;
-                peer.credential.look(clock::now(), clock::wall_ms(), interval)
-            }
-            None => Due::Nothing,
+        let due = {
+            let interval = self.server.credential_check_interval;
+            let credential = &mut self.peer.borrow_mut().credential;
+            credential.look(clock::now(), clock::wall_ms(), interval)
         };
         match due {
             Due::Nothing => {}

@@ -21,16 +21,15 @@ use pharos_transport::{Incoming, Listener, NoRoom, Place, Stream};
 use pharos_wire::answer;
 use pharos_wire::encode::encode_command;
 use pharos_wire::frame::{self, FrameError};
-use pharos_wire::proto::ServerError;
-use pharos_wire::{Command, Frame};
+use pharos_wire::proto::{CommandConnect, ServerError};
+use pharos_wire::{Command, CommandType};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, mpsc};
 
-use crate::connection::Unsettled;
+use crate::connection::{Peer, Unsettled};
 use crate::handover;
 use crate::limits::CONNECT_BYTES_MAX;
-use crate::proving::{Proved, Stranger, prove, refusal};
-use crate::reader::Unhandled;
+use crate::proving::Stranger;
 use crate::shared::Server;
 
 /// Connections that wait for one of these threads; then those that come wait to be accepted.
@@ -43,7 +42,7 @@ const GOODBYE_MAX: Duration = Duration::from_secs(1);
 const TOLD_EVERY: Duration = Duration::from_millis(100);
 
 /// A connection that was accepted, on its way to its thread.
-struct Newcomer {
+pub(crate) struct Newcomer {
     incoming: Incoming,
     place: Place,
     /// The listener by whose door it came.
@@ -59,8 +58,8 @@ enum EntryError {
     Stream(#[from] io::Error),
     #[error("it breaks the protocol: {0}")]
     Violation(#[from] FrameError),
-    #[error("it did not say CONNECT first but {0}")]
-    NotConnect(String),
+    #[error("it did not say CONNECT first but {0:?}")]
+    NotConnect(CommandType),
     #[error("it was not known in time who it is")]
     TooSlow,
     /// Told where it was decided.
@@ -79,78 +78,78 @@ struct EntryThreads {
     was_turned_away: Notify,
 }
 
-/// Starts to accept, by each listener and the name that its clients know it by.
+/// The way to the threads. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Entry(Arc<[mpsc::Sender<Newcomer>]>);
+
+/// What comes to each of the threads.
+pub(crate) struct Newcomers(Vec<mpsc::Receiver<Newcomer>>);
+
+impl Entry {
+    /// To so many threads, which are yet to be started.
+    pub(crate) fn new(threads: usize) -> (Self, Newcomers) {
+        let channels = (0..threads).map(|_| mpsc::channel(WAITING_MAX));
+        let (senders, receivers): (Vec<_>, _) = channels.unzip();
+        (Self(senders.into()), Newcomers(receivers))
+    }
+
+    /// Takes a connection there. Waits while too many are before it.
+    pub(crate) async fn take(&self, incoming: Incoming, place: Place, listener: Option<Arc<str>>) {
+        if let Some(thread) = self.0.get(place.shard()) {
+            let newcomer = Newcomer {
+                incoming,
+                place,
+                listener,
+            };
+            // A closed channel means that the broker stops, and the connection with it.
+            let _ = thread.send(newcomer).await;
+        }
+    }
+}
+
+/// Starts the threads, and to accept by each listener, with the name that its clients know it by.
 ///
 /// # Errors
 /// The system refuses a thread.
 pub(crate) fn start(
     server: &Arc<Server>,
     broker: &Broker,
+    newcomers: Newcomers,
     listeners: Vec<(Listener, Option<Arc<str>>)>,
     connect_time_max: Duration,
 ) -> io::Result<()> {
-    let entry = Arc::new(EntryThreads {
+    let threads = Arc::new(EntryThreads {
         server: server.clone(),
         broker: broker.clone(),
         connect_time_max,
         turned_away: AtomicU64::new(0),
         was_turned_away: Notify::new(),
     });
-    let mut threads = Vec::new();
-    for index in 0..broker.shard_count() {
-        let (thread, newcomers) = mpsc::channel(WAITING_MAX);
-        threads.push(thread);
-        let entry = entry.clone();
-        // It ends when the broker stops, and what is on it is closed then.
+    // They end when the broker stops, and what is on them is closed then.
+    for (index, newcomers) in newcomers.0.into_iter().enumerate() {
+        let threads = threads.clone();
         spawn_shard(format!("pharos-entry-{index}"), move || async move {
             stand_back();
-            entry.run(newcomers).await;
+            threads.run(newcomers).await;
         })?;
     }
-    let threads: Arc<[_]> = threads.into();
-    let accept = move || async move {
+    spawn_shard("pharos-accept".to_owned(), move || async move {
         stand_back();
-        let mut token = entry.broker.shared.shutdown.clone();
-        spawn_local(tell_of_turned_away(entry.clone()));
-        for (listener, name) in listeners {
-            let door = Accepting {
-                threads: threads.clone(),
-                listener: name,
-            };
-            let (entry, token) = (entry.clone(), token.clone());
-            spawn_local(async move {
-                match listener.start() {
-                    Ok(acceptor) => entry.server.admission.run(acceptor, &door, token).await,
-                    Err(error) => tracing::error!(%error, "cannot accept connections"),
-                }
-            });
-        }
-        token.triggered().await;
-    };
-    spawn_shard("pharos-accept".to_owned(), accept)?;
+        threads.accept(listeners).await;
+    })?;
     Ok(())
 }
 
 /// Takes accepted connections to the threads of the entry.
 struct Accepting {
-    threads: Arc<[mpsc::Sender<Newcomer>]>,
+    entry: Entry,
     /// The listener whose door this is.
     listener: Option<Arc<str>>,
 }
 
 impl pharos_transport::Protocol for Accepting {
     async fn admit(&self, incoming: Incoming, place: Place) {
-        if let Some(thread) = self.threads.get(place.shard()) {
-            let listener = self.listener.clone();
-            // A closed channel means that the broker stops, and the connection with it.
-            let _ = thread
-                .send(Newcomer {
-                    incoming,
-                    place,
-                    listener,
-                })
-                .await;
-        }
+        self.entry.take(incoming, place, self.listener.clone()).await;
     }
 
     /// In the words of Pulsar.
@@ -166,6 +165,39 @@ impl pharos_transport::Protocol for Accepting {
 }
 
 impl EntryThreads {
+    async fn accept(self: Arc<Self>, listeners: Vec<(Listener, Option<Arc<str>>)>) {
+        let mut token = self.broker.shared.shutdown.clone();
+        spawn_local(self.clone().tell_of_turned_away());
+        for (listener, name) in listeners {
+            let accepting = Accepting {
+                entry: self.server.entry.clone(),
+                listener: name,
+            };
+            let (server, token) = (self.server.clone(), token.clone());
+            spawn_local(async move {
+                match listener.start() {
+                    Ok(acceptor) => server.admission.run(acceptor, &accepting, token).await,
+                    Err(error) => tracing::error!(%error, "cannot accept connections"),
+                }
+            });
+        }
+        token.triggered().await;
+    }
+
+    /// The first shard keeps the books of connections that no shard has had.
+    async fn tell_of_turned_away(self: Arc<Self>) {
+        loop {
+            self.was_turned_away.notified().await;
+            tokio::time::sleep(TOLD_EVERY).await;
+            let count = self.turned_away.swap(0, Ordering::Relaxed);
+            let note = move |shard: &Rc<Shard>| {
+                shard.tally().handshakes_failed(count);
+                shard.connections.pass_by(count);
+            };
+            self.broker.run_on(0, note).await;
+        }
+    }
+
     async fn run(self: Arc<Self>, mut newcomers: mpsc::Receiver<Newcomer>) {
         let mut token = self.broker.shared.shutdown.clone();
         loop {
@@ -200,49 +232,39 @@ impl EntryThreads {
         listener: Option<Arc<str>>,
         place: Place,
     ) -> Result<(), EntryError> {
-        let mut unsettled = Unsettled::new(self.server.clone(), listener, &stream);
-        let connecting = tokio::time::timeout(self.connect_time_max, first_frame(&mut stream));
-        let connected = connecting.await.unwrap_or(Err(EntryError::TooSlow));
-        let (frame, rest) = connected.inspect_err(|error| self.tell(&unsettled.address, error))?;
-        if self.server.authentication.is_on() {
-            unsettled.proved = Some(self.prove(&mut stream, &unsettled, &frame).await?);
-        }
+        let stranger = Stranger::new(self.server.clone(), listener, &stream);
+        let known = self.know(&stranger, &mut stream).await;
+        let (peer, rest) = known.inspect_err(|error| self.tell(&stranger.address, error))?;
+        let unsettled = Unsettled {
+            server: stranger.server,
+            address: stranger.address,
+            connected_since_ms: stranger.connected_since_ms,
+            listener: stranger.listener,
+            certificate: stranger.certificate,
+            peer,
+        };
         let (stream, shard) = (stream.detach()?, place.shard());
         let serve = move |shard: &Rc<Shard>| match stream.attach() {
-            Ok(stream) => {
-                let unhandled = Box::new(Unhandled { frame, rest });
-                handover::begin(shard, unsettled, stream, place, unhandled);
-            }
+            Ok(stream) => handover::begin(shard, unsettled, stream, place, &rest),
             Err(error) => tracing::warn!(peer = %unsettled.address, %error, "cannot take a connection in"),
         };
         self.broker.run_on(shard, serve).await;
         Ok(())
     }
 
-    async fn prove(
-        &self,
-        stream: &mut Stream,
-        unsettled: &Unsettled,
-        frame: &Frame,
-    ) -> Result<Box<Proved>, EntryError> {
-        let Command::Connect(connect) = &frame.command else {
-            return Err(EntryError::Refused);
+    /// Finds out who a client is; gives back what it said after CONNECT, too. One that is not let in is told so.
+    async fn know(&self, stranger: &Stranger, stream: &mut Stream) -> Result<(Peer, BytesMut), EntryError> {
+        let knowing = async {
+            let (connect, rest) = read_connect(stream).await?;
+            Ok::<_, EntryError>((stranger.prove(&connect).await, rest))
         };
-        let stranger = Stranger {
-            server: &self.server,
-            address: &unsettled.address,
-            door: unsettled.door,
-            certificate: unsettled.certificate.as_deref(),
-        };
-        let proving = tokio::time::timeout(self.connect_time_max, prove(stranger, connect));
-        let Ok(proved) = proving.await else {
-            self.tell(&unsettled.address, &EntryError::TooSlow);
-            return Err(EntryError::TooSlow);
-        };
+        // Even if it sends something meanwhile: one byte now and then does not keep it open.
+        let known = tokio::time::timeout(self.connect_time_max, knowing).await;
+        let (proved, rest) = known.map_err(|_| EntryError::TooSlow)??;
         match proved {
-            Ok(proved) => Ok(Box::new(proved)),
+            Ok(peer) => Ok((peer, rest)),
             Err(refused) => {
-                let answer = encode_command(&refusal(stranger, None, &refused));
+                let answer = encode_command(&stranger.refusal(&refused));
                 let goodbye = async {
                     stream.write_all(&answer).await?;
                     stream.shutdown().await
@@ -255,7 +277,10 @@ impl EntryThreads {
     }
 
     fn tell(&self, address: &str, error: &EntryError) {
-        if matches!(error, EntryError::Left | EntryError::Stream(_)) {
+        if matches!(
+            error,
+            EntryError::Left | EntryError::Stream(_) | EntryError::Refused
+        ) {
             tracing::debug!(peer = %address, %error, "a connection was not let in");
         } else if let Some(untold) = self.server.peer_log.enter() {
             tracing::warn!(peer = %address, %error, untold, "a connection was not let in");
@@ -263,37 +288,21 @@ impl EntryThreads {
     }
 }
 
-/// The first shard keeps the books of connections that no shard has had.
-async fn tell_of_turned_away(entry: Arc<EntryThreads>) {
-    loop {
-        entry.was_turned_away.notified().await;
-        tokio::time::sleep(TOLD_EVERY).await;
-        let count = entry.turned_away.swap(0, Ordering::Relaxed);
-        let note = move |shard: &Rc<Shard>| {
-            shard.tally().handshakes_failed(count);
-            shard.connections.pass_by(count);
-        };
-        entry.broker.run_on(0, note).await;
-    }
-}
-
-/// The first frame of a client, a CONNECT, and what came behind it.
-async fn first_frame(stream: &mut Stream) -> Result<(Frame, BytesMut), EntryError> {
+/// The first frame of a client, and what came behind it.
+async fn read_connect(stream: &mut Stream) -> Result<(Box<CommandConnect>, BytesMut), EntryError> {
     let mut buffer = BytesMut::with_capacity(FIRST_READ_BYTES);
     loop {
         if stream.read_buf(&mut buffer).await? == 0 {
             return Err(EntryError::Left);
         }
+        // Who is not let in yet has nothing large to say.
         if let Some(frame) = frame::decode(&mut buffer, CONNECT_BYTES_MAX)? {
-            return match &frame.command {
-                Command::Connect(_) => Ok((frame, buffer)),
-                other => Err(EntryError::NotConnect(format!("{:?}", other.command_type()))),
+            return match frame.command {
+                Command::Connect(connect) => Ok((connect, buffer)),
+                other => Err(EntryError::NotConnect(other.command_type())),
             };
         }
-        buffer.reserve(
-            frame::missing_bytes(&buffer)
-                .min(buffer.len())
-                .max(FIRST_READ_BYTES),
-        );
+        let missing = frame::missing_bytes(&buffer).min(buffer.len());
+        buffer.reserve(missing.max(FIRST_READ_BYTES));
     }
 }

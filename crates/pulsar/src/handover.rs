@@ -1,4 +1,4 @@
-//! A connection that lives on no shard: one that was just accepted, or one on its way to another shard.
+//! A connection that lives on no shard: one whose client was just let in, or one on its way to another shard.
 //!
 //! A connection lives on one shard from its first producer, consumer or watcher on. Before that it has nothing but what the
 //! client said of itself, and may be handed on. Its first producer takes it to the home of that producer's topic, unless
@@ -6,100 +6,83 @@
 //! single message two tenths of a millisecond (`docs/notes/performance.md`, "What a single message waits for").
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use pharos_auth::Door;
 use pharos_broker::ids::ShardId;
 use pharos_broker::shard::Shard;
-use pharos_runtime::{clock, spawn_local};
-use pharos_transport::{Incoming, Place, ReadHalf, Stream};
+use pharos_runtime::spawn_local;
+use pharos_transport::{Place, ReadHalf, Stream};
 use pharos_types::TopicName;
-use pharos_wire::{Command, Frame};
+use pharos_wire::proto::FeatureFlags;
+use pharos_wire::{Command, Frame, answer};
 
 use crate::connection::{Connection, Unsettled};
 use crate::reader::{self, Unhandled};
-use crate::shared::Server;
+
+/// How a connection comes to a shard.
+enum Arrival {
+    New,
+    FromOtherShard,
+}
 
 impl Unsettled {
-    pub(crate) fn new(server: Arc<Server>, listener: Option<Arc<str>>, stream: &Stream) -> Self {
-        Self {
-            server,
-            address: format!("/{}", stream.peer_address()).into(),
-            connected_since_ms: clock::wall_ms(),
-            listener,
-            door: match stream.is_inside() {
-                true => Door::WebSocket,
-                false => Door::Pulsar,
-            },
-            certificate: stream.peer_certificate().cloned(),
-            peer: None,
-            proved: None,
-        }
-    }
-
-    /// Makes it a connection of this shard, the one of its place.
+    /// Makes it a connection of this shard, the one of its place. What it reads from is to be given to its reader.
     fn settle(
         self,
         shard: &Rc<Shard>,
         stream: Stream,
         place: Place,
-        unhandled: Option<Box<Unhandled>>,
-    ) -> Option<impl Future<Output = ()> + use<>> {
+        arrival: &Arrival,
+    ) -> Option<(Rc<Connection>, ReadHalf)> {
         let (reading, writing) = stream.split();
-        let is_new = self.peer.is_none();
         let mut made = None;
         let make = |id| {
             let connection = Connection::new(id, shard.clone(), self, writing, place);
             made = Some(connection.clone());
             connection as Rc<_>
         };
-        match is_new {
-            true => _ = shard.connections.register(make),
-            false => shard.connections.register_moved(make),
+        match arrival {
+            Arrival::New => _ = shard.connections.register(make),
+            Arrival::FromOtherShard => shard.connections.register_moved(make),
         }
-        Some(reader::run(made?, reading, unhandled))
+        Some((made?, reading))
     }
 }
 
-/// Serves a connection that was just accepted by a door of `listener`, on the shard of its place.
-pub(crate) async fn serve(
-    shard: Rc<Shard>,
-    server: Arc<Server>,
-    listener: Option<Arc<str>>,
-    incoming: Incoming,
-    place: Place,
-) {
-    let address = incoming.address();
-    let mut token = shard.shutdown_token();
-    let established = tokio::select! {
-        established = incoming.establish() => established,
-        () = token.triggered() => return,
+/// Serves a connection whose client was let in, on the shard of its place. `rest`: what the client said after CONNECT.
+pub(crate) fn begin(shard: &Rc<Shard>, unsettled: Unsettled, stream: Stream, place: Place, rest: &[u8]) {
+    let Some((connection, reading)) = unsettled.settle(shard, stream, place, &Arrival::New) else {
+        return;
     };
-    match established {
-        Ok(stream) => {
-            let unsettled = Unsettled::new(server, listener, &stream);
-            if let Some(serving) = unsettled.settle(&shard, stream, place, None) {
-                serving.await;
-            }
-        }
-        // A listener with an entrance tells it as often as is good for the log.
-        Err(error) => tracing::debug!(peer = %address, %error, "cannot take a connection in"),
-    }
+    welcome(&connection);
+    let unhandled = (!rest.is_empty()).then(|| {
+        Box::new(Unhandled {
+            frame: None,
+            rest: BytesMut::from(rest),
+        })
+    });
+    spawn_local(reader::run(connection, reading, unhandled));
 }
 
-/// Serves a connection whose client the entry has let in, on the shard of its place, where its CONNECT is handled as the first.
-pub(crate) fn begin(
-    shard: &Rc<Shard>,
-    unsettled: Unsettled,
-    stream: Stream,
-    place: Place,
-    connect: Box<Unhandled>,
-) {
-    if let Some(serving) = unsettled.settle(shard, stream, place, Some(connect)) {
-        spawn_local(serving);
-    }
+fn welcome(connection: &Connection) {
+    connection.shard.tally().handshake();
+    let flags = FeatureFlags {
+        supports_auth_refresh: Some(connection.server.authentication.is_on()),
+        supports_broker_entry_metadata: Some(false),
+        supports_partial_producer: Some(false),
+        supports_topic_watchers: Some(true),
+        supports_get_partitioned_metadata_without_auto_creation: Some(true),
+        supports_repl_dedup_by_lid_and_eid: Some(false),
+        supports_topic_watcher_reconcile: Some(true),
+    };
+    let bytes_max = i32::try_from(connection.shard.shared.options.max_message_size).unwrap_or(i32::MAX);
+    connection.send(&answer::connected(
+        &connection.server.server_version,
+        connection.protocol_version(),
+        bytes_max,
+        flags,
+    ));
 }
 
 /// Where a connection should live because of this command: a place on the home shard of its first producer's topic.
@@ -146,9 +129,11 @@ pub(crate) fn hand_on(
     let home = ShardId(u16::try_from(place.shard()).unwrap_or(0));
     shard.run_on(home, move |home| match stream.attach() {
         Ok(stream) => {
+            let frame = Some(frame);
             let unhandled = Box::new(Unhandled { frame, rest });
-            if let Some(serving) = unsettled.settle(home, stream, place, Some(unhandled)) {
-                spawn_local(serving);
+            let settled = unsettled.settle(home, stream, place, &Arrival::FromOtherShard);
+            if let Some((connection, reading)) = settled {
+                spawn_local(reader::run(connection, reading, Some(unhandled)));
             }
         }
         Err(error) => {

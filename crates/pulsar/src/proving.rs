@@ -1,57 +1,140 @@
-//! Who a client is that says CONNECT: asked on the threads of the entry, and for other doors of this process on the shard.
+//! Who a client is that says CONNECT.
 
 use std::sync::Arc;
 
 use pharos_auth::{Door, Principal};
 use pharos_identity::{Credentials, Failure, Identity};
-use pharos_transport::PeerCertificate;
-use pharos_wire::Command;
+use pharos_runtime::clock;
+use pharos_transport::{PeerCertificate, Stream};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::{AuthMethod, CommandConnect, ServerError};
+use pharos_wire::{Command, PROTOCOL_VERSION};
 
-use crate::connection::Connection;
+use crate::connection::Peer;
 use crate::credential::Credential;
 use crate::limits::{LimitHold, network_of_client};
 use crate::shared::Server;
 
-/// A client that may come in.
-pub(crate) struct Proved {
-    pub(crate) principal: Principal,
-    /// What it showed.
-    pub(crate) credential: Credential,
-    /// It counts for its role.
-    pub(crate) counted: Option<LimitHold>,
-}
-
 /// A client of which nothing is known yet but its connection.
-#[derive(Clone, Copy)]
-pub(crate) struct Stranger<'a> {
-    pub(crate) server: &'a Server,
-    pub(crate) address: &'a Arc<str>,
+pub(crate) struct Stranger {
+    pub(crate) server: Arc<Server>,
+    pub(crate) address: Arc<str>,
+    pub(crate) connected_since_ms: u64,
+    /// The listener by whose door it came.
+    pub(crate) listener: Option<Arc<str>>,
     /// By which door it came.
-    pub(crate) door: Door,
-    pub(crate) certificate: Option<&'a PeerCertificate>,
+    door: Door,
+    /// The certificate that it has shown.
+    pub(crate) certificate: Option<Arc<PeerCertificate>>,
 }
 
-impl<'a> Stranger<'a> {
-    pub(crate) fn of(connection: &'a Connection) -> Self {
+impl Stranger {
+    /// The one at the other end of this stream.
+    pub(crate) fn new(server: Arc<Server>, listener: Option<Arc<str>>, stream: &Stream) -> Self {
         Self {
-            server: &connection.server,
-            address: &connection.address,
-            door: connection.door,
-            certificate: connection.certificate.as_deref(),
+            server,
+            address: format!("/{}", stream.peer_address()).into(),
+            connected_since_ms: clock::wall_ms(),
+            listener,
+            door: match stream.is_inside() {
+                true => Door::WebSocket,
+                false => Door::Pulsar,
+            },
+            certificate: stream.peer_certificate().cloned(),
         }
     }
 
-    pub(crate) fn principal(self) -> Principal {
+    fn principal(&self) -> Principal {
         Principal::anonymous(self.address.clone()).by(self.door)
     }
 
-    /// The role that its certificate proves.
-    pub(crate) fn certificate_role(self) -> Option<Arc<str>> {
-        let trusted = self.certificate.filter(|shown| shown.is_trusted)?;
-        trusted.common_name.as_deref().map(Arc::from)
+    /// Finds out who the client is, and for whom it asks, and counts it for its role.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub(crate) async fn prove(&self, connect: &CommandConnect) -> Result<Peer, Refused> {
+        let (principal, credential, counted) = match self.server.authentication.is_on() {
+            true => self.authenticate(connect).await?,
+            false => (self.principal(), Credential::lasting(), None),
+        };
+        Ok(Peer {
+            principal,
+            protocol_version: connect.protocol_version.unwrap_or(0).clamp(0, PROTOCOL_VERSION),
+            client_version: clip(&connect.client_version).into(),
+            credential,
+            _counted: counted.map(Arc::new),
+        })
     }
+
+    async fn authenticate(
+        &self,
+        connect: &CommandConnect,
+    ) -> Result<(Principal, Credential, Option<LimitHold>), Refused> {
+        let server = &self.server;
+        let method = method_of(connect);
+        let shown = Credentials {
+            method: method.clone(),
+            data: connect.auth_data.clone().unwrap_or_default().into(),
+            certificate_role: certificate_role(self.certificate.as_deref()),
+            from: network_of_client(&self.address),
+        };
+        let revision = server.authentication.revoked_revision();
+        let identity = server.authentication.authenticate(shown).await?;
+        let (original, proved_original) = self.original_of(connect).await?;
+        let principal = self
+            .principal()
+            .with_role(identity.role.clone())
+            .on_behalf_of(original);
+        if !server.access.may_connect(&principal) {
+            return Err(Refused::Roles(identity.role));
+        }
+        let flags = connect.feature_flags.as_ref();
+        server.access.note_authentication(&principal, None);
+        let proved = std::iter::once(identity.clone()).chain(proved_original).collect();
+        let may_refresh = flags.is_some_and(|flags| flags.supports_auth_refresh.unwrap_or(false));
+        let counted = server.limiter.connection(&principal).map_err(Refused::Limited)?;
+        let credential = Credential::new(&method, identity.expires_at_ms, may_refresh);
+        Ok((principal, credential.proving(proved, revision), counted))
+    }
+
+    /// For whom a proxy asks: as it says, or as its client's own credentials say where those are checked, and then what they prove.
+    async fn original_of(
+        &self,
+        connect: &CommandConnect,
+    ) -> Result<(Option<Arc<str>>, Option<Identity>), Refused> {
+        let authentication = &self.server.authentication;
+        let said = connect.original_principal.as_deref().map(Arc::from);
+        let Some(data) = connect
+            .original_auth_data
+            .as_ref()
+            .filter(|_| authentication.checks_original())
+        else {
+            return Ok((said, None));
+        };
+        let shown = Credentials {
+            method: connect.original_auth_method.clone().unwrap_or_default(),
+            data: data.clone().into_bytes(),
+            certificate_role: None,
+            // Guesses of the proxy's clients are the proxy's.
+            from: network_of_client(&self.address),
+        };
+        let identity: Identity = authentication
+            .authenticate(shown)
+            .await
+            .map_err(Refused::Original)?;
+        Ok((Some(identity.role.clone()), Some(identity)))
+    }
+
+    /// What it hears when it is not let in.
+    pub(crate) fn refusal(&self, refused: &Refused) -> Command {
+        refusal(&self.server, &self.principal(), &self.address, refused)
+    }
+}
+
+/// The role that a certificate proves.
+pub(crate) fn certificate_role(certificate: Option<&PeerCertificate>) -> Option<Arc<str>> {
+    let trusted = certificate.filter(|shown| shown.is_trusted)?;
+    trusted.common_name.as_deref().map(Arc::from)
 }
 
 /// Why a client was not let in.
@@ -65,41 +148,6 @@ pub(crate) enum Refused {
     Roles(Arc<str>),
     #[error("{}", .0.message)]
     Limited(Refusal),
-}
-
-/// Finds out who the client is, and for whom it asks, and counts it for its role.
-///
-/// # Errors
-/// [`Refused`].
-pub(crate) async fn prove(stranger: Stranger<'_>, connect: &CommandConnect) -> Result<Proved, Refused> {
-    let server = stranger.server;
-    let method = method_of(connect);
-    let shown = Credentials {
-        method: method.clone(),
-        data: connect.auth_data.clone().unwrap_or_default().into(),
-        certificate_role: stranger.certificate_role(),
-        from: network_of_client(stranger.address),
-    };
-    let revision = server.authentication.revoked_revision();
-    let identity = server.authentication.authenticate(shown).await?;
-    let (original, proved_original) = original_of(stranger, connect).await?;
-    let principal = stranger
-        .principal()
-        .with_role(identity.role.clone())
-        .on_behalf_of(original);
-    if !server.access.may_connect(&principal) {
-        return Err(Refused::Roles(identity.role));
-    }
-    let flags = connect.feature_flags.as_ref();
-    server.access.note_authentication(&principal, None);
-    let proved = std::iter::once(identity.clone()).chain(proved_original).collect();
-    let may_refresh = flags.is_some_and(|flags| flags.supports_auth_refresh.unwrap_or(false));
-    let counted = server.limiter.connection(&principal).map_err(Refused::Limited)?;
-    Ok(Proved {
-        principal,
-        credential: Credential::new(&method, identity.expires_at_ms, may_refresh).proving(proved, revision),
-        counted,
-    })
 }
 
 /// What Pulsar calls the kind of the client's credentials.
@@ -116,41 +164,11 @@ fn method_of(connect: &CommandConnect) -> String {
     named.unwrap_or_else(|| legacy().to_owned())
 }
 
-/// For whom a proxy asks: as it says, or as its client's own credentials say where those are checked, and then what they prove.
-async fn original_of(
-    stranger: Stranger<'_>,
-    connect: &CommandConnect,
-) -> Result<(Option<Arc<str>>, Option<Identity>), Refused> {
-    let authentication = &stranger.server.authentication;
-    let said = connect.original_principal.as_deref().map(Arc::from);
-    let Some(data) = connect
-        .original_auth_data
-        .as_ref()
-        .filter(|_| authentication.checks_original())
-    else {
-        return Ok((said, None));
-    };
-    let shown = Credentials {
-        method: connect.original_auth_method.clone().unwrap_or_default(),
-        data: data.clone().into_bytes(),
-        certificate_role: None,
-        // Guesses of the proxy's clients are the proxy's.
-        from: network_of_client(stranger.address),
-    };
-    let identity: Identity = authentication
-        .authenticate(shown)
-        .await
-        .map_err(Refused::Original)?;
-    Ok((Some(identity.role.clone()), Some(identity)))
-}
-
-/// What a client hears that is not let in: that it failed, and no more. The reason is for the logs. `who`: as whom it was let in before.
-pub(crate) fn refusal(stranger: Stranger<'_>, who: Option<Principal>, refused: &Refused) -> Command {
-    let access = &stranger.server.access;
-    let who = who.unwrap_or_else(|| stranger.principal());
-    access.note_authentication(&who, Some(&refused.to_string()));
-    if let Some(untold) = stranger.server.peer_log.enter() {
-        tracing::info!(peer = %stranger.address, reason = %refused, untold, "a client was not let in");
+/// What a client hears that is not let in: that it failed, and no more. The reason is for the logs.
+pub(crate) fn refusal(server: &Server, who: &Principal, address: &str, refused: &Refused) -> Command {
+    server.access.note_authentication(who, Some(&refused.to_string()));
+    if let Some(untold) = server.peer_log.enter() {
+        tracing::info!(peer = %address, reason = %refused, untold, "a client was not let in");
     }
     let (code, text) = match refused {
         Refused::Failed(_) | Refused::Original(_) => {
@@ -160,4 +178,9 @@ pub(crate) fn refusal(stranger: Stranger<'_>, who: Option<Principal>, refused: &
         Refused::Limited(refusal) => (refusal.code, refusal.message.as_str()),
     };
     answer::connection_error(code, text)
+}
+
+/// A client's name for itself ends up in stats and logs; it does not choose their length.
+fn clip(text: &str) -> String {
+    text.chars().take(128).collect()
 }

@@ -21,7 +21,6 @@ use crate::batch::Batch;
 use crate::connection::Connection;
 use crate::handlers;
 use crate::handover;
-use crate::limits::CONNECT_BYTES_MAX;
 use crate::requests;
 
 /// What says how long a frame is.
@@ -33,7 +32,7 @@ const FRAMES_PER_TURN: usize = 512;
 
 /// What was read on another shard and is to be handled here.
 pub(crate) struct Unhandled {
-    pub(crate) frame: Frame,
+    pub(crate) frame: Option<Frame>,
     /// What came after it.
     pub(crate) rest: BytesMut,
 }
@@ -92,11 +91,13 @@ impl Input {
         unhandled: Box<Unhandled>,
         frame_bytes_max: usize,
     ) -> Next {
-        let mut batch = Batch::default();
-        let goes_on = handlers::handle(connection, unhandled.frame, &mut batch);
-        batch.flush(connection);
-        if !goes_on {
-            return Next::Close;
+        if let Some(frame) = unhandled.frame {
+            let mut batch = Batch::default();
+            let goes_on = handlers::handle(connection, frame, &mut batch);
+            batch.flush(connection);
+            if !goes_on {
+                return Next::Close;
+            }
         }
         self.buffer.begin_with(unhandled.rest);
         let next = handle_frames(connection, self.buffer.bytes(), frame_bytes_max).await;
@@ -214,14 +215,7 @@ async fn handle_frames(connection: &Rc<Connection>, buffer: &mut BytesMut, frame
     let mut batch = Batch::default();
     let mut handled = 0;
     loop {
-        // Who is not let in yet has nothing large to say.
-        let is_stranger = connection.peer.borrow().is_none();
-        let bytes_max = if is_stranger {
-            CONNECT_BYTES_MAX
-        } else {
-            usize::MAX
-        };
-        match frame::decode(buffer, frame_bytes_max.min(bytes_max)) {
+        match frame::decode(buffer, frame_bytes_max) {
             Ok(Some(frame)) => {
                 if let Some(place) = handover::better_place(connection, &frame.command) {
                     return Next::Move(place, Box::new(frame));

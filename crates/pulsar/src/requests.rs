@@ -107,17 +107,15 @@ pub(crate) fn turn(connection: &Connection, command: &Command) -> Duration {
         }
         Decision::Proves | Decision::Attached | Decision::Connection | Decision::OfBrokers => false,
     };
-    match connection.peer.borrow().as_ref() {
-        Some(peer) if is_request => {
-            let limiter = &connection.server.limiter;
-            let of_role = limiter.request(&peer.principal, &connection.address);
-            let until = connection.requests_waiting.tenant_until.get();
-            // Most have nothing to make up for, and the clock is not read for them.
-            let of_tenant = (until > 0).then(|| until.saturating_sub(clock::now().0));
-            of_role.max(Duration::from_nanos(of_tenant.unwrap_or(0)))
-        }
-        _ => Duration::ZERO,
+    if !is_request {
+        return Duration::ZERO;
     }
+    let limiter = &connection.server.limiter;
+    let of_role = limiter.request(&connection.peer.borrow().principal, &connection.address);
+    let until = connection.requests_waiting.tenant_until.get();
+    // Most have nothing to make up for, and the clock is not read for them.
+    let of_tenant = (until > 0).then(|| until.saturating_sub(clock::now().0));
+    of_role.max(Duration::from_nanos(of_tenant.unwrap_or(0)))
 }
 
 /// Waits so long. Returns false when the connection closed meanwhile.

@@ -18,8 +18,7 @@ use pharos_transport::{
 };
 use pharos_wire::frame::frame_bytes_max;
 
-use crate::entry;
-use crate::handover;
+use crate::entry::{self, Entry};
 use crate::limits::{ClientLimits, Limiter};
 use crate::listeners::ListenerOptions;
 use crate::shared::Server;
@@ -89,6 +88,7 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
         let host = advertised_host(options, address);
         format!("{scheme}://{host}:{}", address.port())
     };
+    let (entry, newcomers) = Entry::new(broker.shard_count());
     let server = Arc::new(Server {
         service_url: internal
             .broker_service_url
@@ -106,6 +106,7 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
         transactions: options.transactions.clone(),
         access: broker.shared.options.access.clone(),
         admission: Admission::new(broker.shard_count(), options.connections_max.clone()),
+        entry,
         limiter: Limiter::new(options.limits.clone()),
         addresses: per_address.clone(),
         partial_frames: PartialFrames::new(frame_bytes_max(broker.shared.options.max_message_size as usize)),
@@ -115,7 +116,7 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
     broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval, check)));
     let counted = |(listener, name): (Listener, _)| (listener.counted(per_address.clone()), name);
     let listeners = listeners.into_iter().map(counted).collect();
-    entry::start(&server, broker, listeners, interval)?;
+    entry::start(&server, broker, newcomers, listeners, interval)?;
     Ok(server)
 }
 
@@ -139,14 +140,13 @@ fn advertised_host(options: &Options, address: SocketAddr) -> String {
 #[derive(Clone)]
 pub struct InnerDoor {
     server: Arc<Server>,
-    broker: Broker,
 }
 
 impl InnerDoor {
     /// To this server.
     #[must_use]
-    pub fn new(server: Arc<Server>, broker: Broker) -> Self {
-        Self { server, broker }
+    pub fn new(server: Arc<Server>) -> Self {
+        Self { server }
     }
 
     /// Opens a connection for a client that is at `from` and has shown `certificate`: it has to say who it is as everyone else, and
@@ -169,11 +169,7 @@ impl InnerDoor {
         let (ours, theirs) = UnixStream::pair()?;
         theirs.set_nonblocking(true)?;
         let incoming = Incoming::inside(ours, from, certificate)?;
-        let (server, shard) = (self.server.clone(), place.shard());
-        let serve = move |shard: &Rc<Shard>| {
-            spawn_local(handover::serve(shard.clone(), server, None, incoming, place));
-        };
-        self.broker.run_on(shard, serve).await;
+        self.server.entry.take(incoming, place, None).await;
         Ok(theirs)
     }
 }

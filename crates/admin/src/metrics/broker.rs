@@ -71,7 +71,7 @@ static SUMS: &[OfBroker] = &[
         |w| number(w.total(|s| s.bytes_in_counter) + w.past.bytes_in)),
     ("pulsar_broker_out_bytes_total", "counter", "Bytes sent.",
         |w| number(w.total(|s| s.bytes_out_counter) + w.past.bytes_out)),
-    ("pulsar_active_connections", "gauge", "Open connections.", |w| number(w.snapshot.connections.active)),
+    ("pulsar_active_connections", "gauge", "Open connections whose client is let in.", |w| number(w.snapshot.connections.active)),
     ("pulsar_connection_created_total_count", "counter", "Connections accepted.",
         |w| number(w.snapshot.connections.created_total)),
     ("pulsar_connection_create_success_count", "counter", "Connections that said a good CONNECT.",

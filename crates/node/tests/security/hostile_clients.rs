@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use pharos_identity::sign::{self, Claims};
 use pharos_wire::command::Command;
-use pharos_wire::proto::{CommandConnect, ServerError};
-use pharos_wire::{encode, request};
+use pharos_wire::proto::{CommandConnect, CommandPing, ServerError};
+use pharos_wire::{encode, frame, request};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -274,6 +274,49 @@ async fn lookups_of_what_is_not_there_make_nothing_and_take_no_memory() {
     assert_eq!(node.topics(), topics);
     let grown = node.resident_bytes().saturating_sub(before);
     assert!(grown < 100 << 20, "{grown} bytes more");
+    node.stop();
+}
+
+#[tokio::test]
+async fn shards_see_no_connection_before_its_client_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let connect = encode::encode_command(&Command::Connect(Box::new(request::connect("x"))));
+    let (half, other_half) = connect.split_at(connect.len() / 2);
+    let mut strangers = Vec::new();
+    for _ in 0..50 {
+        let mut stranger = from(ATTACKER, &node.pulsar).await.unwrap();
+        stranger.write_all(half).await.unwrap();
+        strangers.push(stranger);
+    }
+    // Connections are accepted in turn, so those before it are in.
+    let known = node.rogue().await;
+    let open = || figure(&node.page("/metrics"), "pulsar_active_connections", None);
+    assert_eq!(open(), 1);
+    // Half a CONNECT is no mistake, and what is said behind the rest of it is heard.
+    let mut late = strangers.pop().unwrap();
+    let ping = encode::encode_command(&Command::Ping(CommandPing {}));
+    late.write_all(&[other_half, &ping[..]].concat()).await.unwrap();
+    let mut heard = BytesMut::new();
+    for expected in ["Connected", "Pong"] {
+        let frame = loop {
+            if let Some(frame) = frame::decode(&mut heard, 1 << 20).unwrap() {
+                break frame;
+            }
+            soon("a frame", late.read_buf(&mut heard)).await.unwrap();
+        };
+        assert_eq!(format!("{:?}", frame.command.command_type()), expected);
+    }
+    assert_eq!(open(), 2);
+    drop((strangers, known));
+    let failed = || {
+        figure(
+            &node.page("/metrics"),
+            "pulsar_connection_create_fail_count",
+            None,
+        )
+    };
+    until("the others are told of", || (failed() == 49).then_some(())).await;
     node.stop();
 }
 

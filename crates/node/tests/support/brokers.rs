@@ -139,7 +139,7 @@ impl Broker {
         let (access, authentication) = stores.rules.clone().unwrap_or_else(open);
         let stop = Shutdown::default();
         let mut tasks = JoinSet::new();
-        let inner = InnerDoor::new(server.clone(), broker.clone());
+        let inner = InnerDoor::new(server.clone());
         let (web_socket, sessions) = WebSocketDoor::new(
             DoorOptions {
                 service_url: service_url.clone(),

@@ -1,7 +1,7 @@
 //! One file per family of commands; this one only routes.
 
 mod ack;
-mod connect;
+mod auth_response;
 mod consume;
 mod list;
 mod lookup;
@@ -25,9 +25,6 @@ pub(crate) fn handle(connection: &Rc<Connection>, frame: Frame, batch: &mut Batc
     if !matches!(frame.command, Command::Send(_)) {
         // Whatever else a client says comes after its sends.
         batch.flush(connection);
-    }
-    if connection.peer.borrow().is_none() {
-        return connect::handle_first(connection, frame.command);
     }
     if matches!(
         frame.command,
@@ -57,7 +54,7 @@ pub(crate) fn handle(connection: &Rc<Connection>, frame: Frame, batch: &mut Batc
         Command::WatchTopicListClose(request) => list::handle_watch_close(connection, &request),
         Command::GetSchema(request) => schema::handle_get_schema(connection, &request),
         Command::GetOrCreateSchema(request) => schema::handle_get_or_create_schema(connection, request),
-        Command::AuthResponse(response) => connect::handle_auth_response(connection, response),
+        Command::AuthResponse(response) => auth_response::handle(connection, response),
         command @ (Command::NewTxn(_)
         | Command::AddPartitionToTxn(_)
         | Command::AddSubscriptionToTxn(_)
@@ -70,10 +67,10 @@ pub(crate) fn handle(connection: &Rc<Connection>, frame: Frame, batch: &mut Batc
     true
 }
 
-/// Commands that only a broker may send.
+/// Commands that only a broker may send, and a further CONNECT.
 fn refuse(connection: &Connection, command: &Command) -> bool {
     if let Some(untold) = connection.server.peer_log.enter() {
-        tracing::warn!(peer = %connection.address, command = ?command.command_type(), untold, "closing a connection that sent a broker's command");
+        tracing::warn!(peer = %connection.address, command = ?command.command_type(), untold, "closing a connection that sent what no client may send here");
     }
     false
 }
