@@ -27,27 +27,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, mpsc};
 
 use crate::connection::{Peer, Unsettled};
+use crate::entry_queue::{EntryQueue, Newcomer, Newcomers};
 use crate::handover;
 use crate::limits::CONNECT_BYTES_MAX;
 use crate::proving::Stranger;
 use crate::shared::Server;
 
-/// Connections that wait for one of these threads; then those that come wait to be accepted.
-const WAITING_MAX: usize = 256;
 /// Room for the first read: as much as most clients say.
 const FIRST_READ_BYTES: usize = 512;
 /// How long a peer that is refused may take to read why.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
 /// How often shards are told how many were not let in.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
-
-/// A connection that was accepted, on its way to its thread.
-pub(crate) struct Newcomer {
-    incoming: Incoming,
-    place: Place,
-    /// The listener by whose door it came.
-    listener: Option<Arc<str>>,
-}
 
 /// Why a connection was not let in.
 #[derive(Debug, thiserror::Error)]
@@ -76,35 +67,6 @@ struct EntryThreads {
     /// Connections that were not let in and that no shard has heard of.
     turned_away: AtomicU64,
     was_turned_away: Notify,
-}
-
-/// The way to the threads. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Entry(Arc<[mpsc::Sender<Newcomer>]>);
-
-/// What comes to each of the threads.
-pub(crate) struct Newcomers(Vec<mpsc::Receiver<Newcomer>>);
-
-impl Entry {
-    /// To so many threads, which are yet to be started.
-    pub(crate) fn new(threads: usize) -> (Self, Newcomers) {
-        let channels = (0..threads).map(|_| mpsc::channel(WAITING_MAX));
-        let (senders, receivers): (Vec<_>, _) = channels.unzip();
-        (Self(senders.into()), Newcomers(receivers))
-    }
-
-    /// Takes a connection there. Waits while too many are before it.
-    pub(crate) async fn take(&self, incoming: Incoming, place: Place, listener: Option<Arc<str>>) {
-        if let Some(thread) = self.0.get(place.shard()) {
-            let newcomer = Newcomer {
-                incoming,
-                place,
-                listener,
-            };
-            // A closed channel means that the broker stops, and the connection with it.
-            let _ = thread.send(newcomer).await;
-        }
-    }
 }
 
 /// Starts the threads, and to accept by each listener, with the name that its clients know it by.
@@ -142,7 +104,7 @@ pub(crate) fn start(
 
 /// Takes accepted connections to the threads of the entry.
 struct Accepting {
-    entry: Entry,
+    entry: EntryQueue,
     /// The listener whose door this is.
     listener: Option<Arc<str>>,
 }

@@ -16,6 +16,7 @@ mod credential;
 mod decision;
 mod dispatched;
 mod entry;
+mod entry_queue;
 mod groups;
 mod handlers;
 mod handover;

@@ -18,7 +18,8 @@ use pharos_transport::{
 };
 use pharos_wire::frame::frame_bytes_max;
 
-use crate::entry::{self, Entry};
+use crate::entry;
+use crate::entry_queue::EntryQueue;
 use crate::limits::{ClientLimits, Limiter};
 use crate::listeners::ListenerOptions;
 use crate::shared::Server;
@@ -88,7 +89,7 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
         let host = advertised_host(options, address);
         format!("{scheme}://{host}:{}", address.port())
     };
-    let (entry, newcomers) = Entry::new(broker.shard_count());
+    let (entry, newcomers) = EntryQueue::new(broker.shard_count());
     let server = Arc::new(Server {
         service_url: internal
             .broker_service_url

@@ -11,7 +11,7 @@ use pharos_identity::Authentication;
 use pharos_runtime::LogThrottle;
 use pharos_transport::{Admission, PartialFrames, Quota};
 
-use crate::entry::Entry;
+use crate::entry_queue::EntryQueue;
 use crate::limits::Limiter;
 
 /// The server of the Pulsar protocol: where it listens, and what its connections share.
@@ -30,7 +30,7 @@ pub struct Server {
     /// Where it listens for listeners by name, in the order of their doors.
     pub door_addresses: Vec<SocketAddr>,
     pub(crate) admission: Admission,
-    pub(crate) entry: Entry,
+    pub(crate) entry: EntryQueue,
     pub(crate) authentication: Authentication,
     pub(crate) credential_check_interval: Duration,
     /// What says who may do what.
