@@ -54,6 +54,20 @@ enum Missing {
     },
 }
 
+/// What stream consumers were dealt and is taken out of the queue: by consumer the lowest place, and how many messages.
+#[derive(Default)]
+struct TakenBack(BTreeMap<u64, (Ordinal, u64)>);
+
+impl TakenBack {
+    /// One entry was taken out. The places of a consumer do not only rise: what it asked for again is queued behind what it had not
+    /// got by then.
+    fn note(&mut self, consumer: u64, place: Ordinal, messages: u64) {
+        let (first, sum) = self.0.entry(consumer).or_insert((place, 0));
+        *first = place.min(*first);
+        *sum += messages;
+    }
+}
+
 /// What is known of a socket that takes nothing.
 #[derive(Default)]
 pub(crate) struct Stall {
@@ -119,7 +133,7 @@ impl Stalling<'_> {
     /// Takes what stream consumers were dealt out of the queue, and has them stand where they stood before. `all`: also the payload of
     /// the frame that is written in part that others have in memory anyway.
     fn take_back(&self, all: bool) {
-        let mut back: BTreeMap<u64, (Ordinal, u64)> = BTreeMap::new();
+        let mut back = TakenBack::default();
         let consumers = self.0.consumers.borrow();
         let bytes = self.0.out.borrow_mut().take_back(|message, payload| {
             let Some(place) = dealt(&consumers, message) else {
@@ -129,11 +143,10 @@ impl Stalling<'_> {
                 [] => PulsarEntries.facts(payload).message_count,
                 words => words.iter().map(|word| word.count_ones()).sum(),
             };
-            let (_, sum) = back.entry(message.consumer_id).or_insert((place, 0));
-            *sum += u64::from(messages);
+            back.note(message.consumer_id, place, u64::from(messages));
             true
         });
-        for (consumer, (first, messages)) in back {
+        for (consumer, (first, messages)) in back.0 {
             if let Some(handle) = listening(&consumers, consumer) {
                 handle.take_back(first, messages);
             }
@@ -342,4 +355,21 @@ fn source_of(
         ordinal,
         bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_consumer_stands_at_the_lowest_of_what_it_was_dealt_twice() {
+        let mut back = TakenBack::default();
+        // Entries 5 and 6 were queued when it asked for everything from 3 on again.
+        for place in [5, 6, 3, 4, 5, 6, 7] {
+            back.note(1, Ordinal(place), 10);
+        }
+        back.note(2, Ordinal(9), 1);
+        let back: Vec<_> = back.0.into_iter().collect();
+        assert_eq!(back, [(1, (Ordinal(3), 70)), (2, (Ordinal(9), 1))]);
+    }
 }
