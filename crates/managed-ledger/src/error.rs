@@ -210,7 +210,7 @@ pub enum DeleteError {
     /// Its info cannot be read or removed: it still exists, or may.
     #[error("cannot delete the managed ledger's info")]
     Info(#[from] InfoError),
-    /// It is gone, but some of its ledgers are still there; the clean-up at start finds them.
+    /// It is gone, but some of its ledgers are still there; another call deletes them, or the clean-up at start.
     #[error("cannot delete a ledger of the managed ledger")]
     Ledger(#[from] pharos_ledger::DeleteError),
 }

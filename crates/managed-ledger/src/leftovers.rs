@@ -20,6 +20,7 @@ use pharos_metadata::{Expect, MatchesLedgers, MetadataLayout, MetadataStore, Ver
 use pharos_types::LedgerId;
 use prost::Message;
 
+use crate::error::DeleteError as NotDeleted;
 use crate::info::{self, INFO_PREFIX, InfoError, ManagedLedgerInfo};
 use crate::orphans::OrphanError;
 
@@ -55,6 +56,40 @@ pub(crate) async fn note(
     let put = metadata.put(&key, value, Expect::Any).await;
     put.map_err(InfoError::Write)?;
     Ok(Some(key))
+}
+
+/// Deletes the ledgers of a managed ledger whose deletion ended after its info was gone. The caller has found none of that name: what
+/// the notes of that name condemn, no info names any more. Those before `condemned_from` stay, with their note, for who has proof.
+pub(crate) async fn work_off(
+    engine: &dyn LedgerEngine,
+    metadata: &dyn MetadataStore,
+    name: &str,
+    condemned_from: LedgerId,
+) -> Result<(), NotDeleted> {
+    let notes = metadata.scan(LEDGER_GARBAGE_PREFIX).await;
+    for item in notes.map_err(InfoError::from)? {
+        // One that cannot be read is told by the clean-up at start.
+        let garbage = Garbage::decode(&*item.value).ok();
+        let Some(garbage) = garbage.filter(|garbage| garbage.name == name) else {
+            continue;
+        };
+        let (condemned, spared): (Vec<_>, Vec<_>) = garbage
+            .ledgers
+            .into_iter()
+            .map(LedgerId)
+            .partition(|ledger| *ledger >= condemned_from);
+        for ledger in condemned {
+            engine.delete(ledger).await?;
+        }
+        if !spared.is_empty() {
+            continue;
+        }
+        match metadata.delete(&item.key, Expect::Version(item.version)).await {
+            Ok(_) | Err(WriteError::Conflict { .. }) => {}
+            Err(error) => return Err(InfoError::Write(error).into()),
+        }
+    }
+    Ok(())
 }
 
 /// What a process that ended left, as its successor found it at its start.

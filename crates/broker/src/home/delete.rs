@@ -124,13 +124,15 @@ impl Home {
         }
         if name.domain() == Domain::Persistent {
             let (engine, metadata) = self.stores_of(&name);
-            let layout = self.cx.shared.options.managed_ledger.layout;
+            let options = &self.cx.shared.options.managed_ledger;
+            let (layout, condemned_from) = (options.layout, options.condemned_from);
             let was_carried = Carriers::of(catalog).were_there(&name);
             let carriers = carriers_of(&name).filter(|_| was_carried);
             // The topic first: carriers that live see that their source is gone.
             for name in [name.clone()].into_iter().chain(carriers) {
                 let log_name = pharos_managed_ledger::storage_name(&name, layout);
-                pharos_managed_ledger::delete_as(layout, &log_name, engine.clone(), &*metadata)
+                let engine = engine.clone();
+                pharos_managed_ledger::delete_as(layout, condemned_from, &log_name, engine, &*metadata)
                     .await
                     .map(drop)
                     .map_err(|error| TopicError::Storage(chain(&error)))?;

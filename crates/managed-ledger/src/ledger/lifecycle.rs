@@ -112,8 +112,8 @@ pub async fn forget_cursors(name: &str, metadata: &dyn MetadataStore) -> Result<
 /// Deletes a managed ledger with its cursors, for good. Its owner must have closed or dropped it. Returns whether it was
 /// there.
 ///
-/// A note of its ledgers comes first, then the info goes, in one step, then they do: a crash leaves either everything, or what
-/// [`Leftovers`](crate::Leftovers) deletes.
+/// A note of its ledgers comes first, then the info goes, in one step, then they do: a crash or an error leaves either
+/// everything, or what another call of [`delete_as`] deletes, or [`Leftovers`](crate::Leftovers).
 ///
 /// # Errors
 /// [`DeleteError`].
@@ -122,21 +122,25 @@ pub async fn delete(
     engine: Arc<dyn LedgerEngine>,
     metadata: &dyn MetadataStore,
 ) -> Result<bool, DeleteError> {
-    delete_as(MetadataLayout::Pharos, name, engine, metadata).await
+    delete_as(MetadataLayout::Pharos, LedgerId(u64::MAX), name, engine, metadata).await
 }
 
-/// As [`delete`], in a layout; in Pulsar's with the nodes and ledgers of all cursors, and with what a node says is compacted.
+/// As [`delete`], in a layout; in Pulsar's with the nodes and ledgers of all cursors, and with what a node says is compacted. Of one that
+/// is gone it deletes the ledgers that an earlier call left, those from `condemned_from` on, as for
+/// [`Options`](crate::Options::condemned_from).
 ///
 /// # Errors
 /// [`DeleteError`].
 pub async fn delete_as(
     layout: MetadataLayout,
+    condemned_from: LedgerId,
     name: &str,
     engine: Arc<dyn LedgerEngine>,
     metadata: &dyn MetadataStore,
 ) -> Result<bool, DeleteError> {
     loop {
         let Some((mut info, version)) = info::load(metadata, name, layout).await? else {
+            leftovers::work_off(&*engine, metadata, name, condemned_from).await?;
             return Ok(false);
         };
         let cursors = match layout {

@@ -324,6 +324,7 @@ fn positions_go_to_nodes_and_come_back_as_a_broker_of_pulsar_left_them() {
     assert!(
         run(crate::delete_as(
             MetadataLayout::Pulsar,
+            LedgerId(0),
             NAME,
             engine,
             &*world.metadata
