@@ -256,11 +256,12 @@ impl Group {
         let Some(mut cohort) = state.cohorts.take(place) else {
             return;
         };
+        let mut passed = Vec::new();
         while let Some(member) = cohort.next() {
             if state.valid(member) {
                 if let Some(Some(consumer)) = state.consumers.get_mut(member.index as usize) {
                     if self.feed.is_compacted() {
-                        consumer.acks.ack_range(consumer.next, resume);
+                        passed.push((member.index, consumer.next));
                     }
                     consumer.next = resume;
                 }
@@ -268,6 +269,8 @@ impl Group {
             }
         }
         state.cohorts.recycle(cohort);
+        drop(state);
+        self.feed.pass(self.connection, &passed, resume);
     }
 
     /// Deals what is due until the sink is full or nothing is due that is at hand.
@@ -300,6 +303,7 @@ impl Group {
             sink.begin(entry, self.feed.partition);
         }
         let (mut soonest, mut filled) = (None, Filled::Drained);
+        let (mut gone, mut passed) = (Vec::new(), Vec::new());
         while cohort.has_next() {
             if !sink.has_room() {
                 filled = Filled::Full;
@@ -314,10 +318,10 @@ impl Group {
             };
             if consumer.next < ordinal {
                 // In a compacted view: what lay between is gone.
-                consumer.acks.ack_range(consumer.next, ordinal);
+                gone.push((member.index, consumer.next));
             }
             if entry.facts.is_marker {
-                Feed::acknowledge_marker(consumer, ordinal);
+                passed.extend((!consumer.acks.is_acked(ordinal)).then_some((member.index, ordinal)));
             } else if consumer.wants(ordinal) {
                 if consumer.permits <= 0 {
                     consumer.queued = false;
@@ -349,6 +353,9 @@ impl Group {
                 .host
                 .resume_later(self.feed.topic, self.connection, delay);
         }
+        drop(state);
+        self.feed.pass(self.connection, &gone, ordinal);
+        self.feed.pass(self.connection, &passed, ordinal.next());
         filled
     }
 

@@ -321,11 +321,13 @@ impl Feed {
         let Some((group, index)) = self.place_of(connection, key) else {
             return;
         };
-        let next = group.with(index, |consumer| {
+        let places = group.with(index, |consumer| {
             consumer.withheld = withheld;
-            consumer.next
+            (consumer.next, consumer.acks.acked_to())
         });
-        if let (Some(next), Some(again)) = (next, again)
+        // What it has acknowledged may be all that is kept, and is not read again.
+        if let (Some((next, acked_to)), Some(again)) = (places, again)
+            && let again = again.max(acked_to)
             && again < next
         {
             group.rewind(index, again, None);
@@ -491,10 +493,17 @@ impl Feed {
         }
     }
 
-    /// A marker is not for consumers: it is acknowledged in passing. The group is borrowed by the caller, so the
-    /// dirty list is left alone; the next real acknowledgement reports it.
-    fn acknowledge_marker(consumer: &mut StreamConsumer, ordinal: Ordinal) {
-        consumer.acks.ack(ordinal);
+    /// Markers and what a compacted view has no more are not for consumers: those of the connection that came by acknowledge them,
+    /// each from its place on to `end`.
+    fn pass(&self, connection: ConnectionId, passed: &[(u32, Ordinal)], end: Ordinal) {
+        if passed.is_empty() {
+            return;
+        }
+        let group = self.groups.borrow().get(&connection).cloned();
+        let Some(group) = group else { return };
+        for (index, from) in passed {
+            self.change(&group, *index, |acks| acks.ack_range(*from, end));
+        }
     }
 
     /// An entry is about to be dealt to a connection; when it was ready for that.

@@ -92,39 +92,40 @@ impl Shard {
                 home: ShardId(0),
                 number,
             };
-            let seed = FeedSeed {
-                topic,
-                name: "persistent://public/default/t".parse().unwrap(),
-                tail: Ordinal(ENTRIES),
-                table: LedgerTable::default(),
-                terminated: false,
-            };
-            let feed = Feed::new(
-                seed,
-                shard.host.clone(),
-                shard.backlog.clone(),
-                shard.newest.clone(),
-            );
-            let connection = ConnectionId {
-                shard: ShardId(0),
-                number,
-            };
-            let handoff = CursorHandoff {
-                slot: None,
-                acks: AckState::default(),
-                read_from: Ordinal(0),
-                durable: false,
-                rate: Arc::clone(&shard.rate),
-                withheld: None,
-                activity: Activity::default(),
-            };
-            let permits = i64::MAX / 2;
-            shard
-                .handles
-                .push(feed.join(connection, (0, ConsumerKey(number)), handoff, permits, None));
+            let (feed, handle) = shard.join(topic);
+            shard.handles.push(handle);
             shard.feeds.push(feed);
         }
         shard
+    }
+
+    /// Another feed, with its consumer.
+    fn join(&self, topic: TopicId) -> (Rc<Feed>, ConsumerHandle) {
+        let seed = FeedSeed {
+            topic,
+            name: "persistent://public/default/t".parse().unwrap(),
+            tail: Ordinal(ENTRIES),
+            table: LedgerTable::default(),
+            terminated: false,
+        };
+        let feed = Feed::new(seed, self.host.clone(), self.backlog.clone(), self.newest.clone());
+        let number = topic.number;
+        let connection = ConnectionId {
+            shard: ShardId(0),
+            number,
+        };
+        let handoff = CursorHandoff {
+            slot: None,
+            acks: AckState::default(),
+            read_from: Ordinal(0),
+            durable: false,
+            rate: Arc::clone(&self.rate),
+            withheld: None,
+            activity: Activity::default(),
+        };
+        let permits = i64::MAX / 2;
+        let handle = feed.join(connection, (0, ConsumerKey(number)), handoff, permits, None);
+        (feed, handle)
     }
 
     fn next(&self, topic: usize) -> Ordinal {
@@ -345,4 +346,67 @@ fn a_subscription_that_got_what_it_may_goes_on_when_it_is_resumed() {
     shard.feeds[topic.number as usize].resume(connection);
     assert_eq!(shard.handles[1].group().fill(&mut Socket(15)), Filled::Full);
     assert_eq!(shard.next(1).0, 20);
+}
+
+#[test]
+fn what_a_transaction_gives_back_is_read_again_from_where_the_consumer_stands() {
+    let shard = Shard::new(1, 64 << 20);
+    shard.handles[0].skip_to(Ordinal(200));
+    shard.serve(0..1, 64 << 20);
+    let group = shard.handles[0].group();
+    // Everything up to some entry was acknowledged in it.
+    shard.feeds[0].release(group.connection, ConsumerKey(0), None, Some(Ordinal(0)));
+    assert_eq!(shard.next(0), Ordinal(200));
+    shard.serve(0..1, 64 << 20);
+}
+
+#[test]
+fn a_marker_that_is_passed_is_told_like_any_acknowledgement() {
+    let shard = Shard::new(1, 64 << 20);
+    let (feed, group) = (&shard.feeds[0], shard.handles[0].group());
+    group.with(0, |consumer| consumer.slot = Some(SlotId(3)));
+    shard.handles[0].skip_to(Ordinal(ENTRIES));
+    assert_eq!(feed.take_progress().moved.len(), 1);
+    let mut marker = entry(ENTRIES, 10);
+    Arc::get_mut(&mut marker).unwrap().facts.is_marker = true;
+    feed.on_appended(vec![marker]);
+    assert_eq!(group.fill(&mut Socket(1)), Filled::Drained);
+    let moved = feed.take_progress().moved;
+    let moved: Vec<_> = moved
+        .iter()
+        .map(|(slot, acks)| (*slot, acks.acked_to()))
+        .collect();
+    assert_eq!(moved, [(SlotId(3), Ordinal(ENTRIES + 1))]);
+    // Once is enough.
+    group.rewind(0, Ordinal(ENTRIES), None);
+    assert_eq!(group.fill(&mut Socket(1)), Filled::Drained);
+    assert!(feed.take_progress().moved.is_empty());
+}
+
+#[test]
+fn what_a_compacted_view_has_no_more_is_told_like_any_acknowledgement() {
+    let shard = Shard::new(0, 64 << 20);
+    let topic = TopicId {
+        home: ShardId(0),
+        number: 0,
+    };
+    let (feed, handle) = shard.join(topic.compacted());
+    let group = handle.group();
+    group.with(0, |consumer| consumer.slot = Some(SlotId(3)));
+    let told = || -> Vec<_> {
+        let moved = feed.take_progress().moved;
+        moved.iter().map(|(_, acks)| acks.acked_to().0).collect()
+    };
+    assert_eq!(group.fill(&mut Socket(1)), Filled::Drained);
+    // Compaction kept one entry in the middle, and nothing after it.
+    feed.on_read(Ordinal(0), Ordinal(0), vec![entry(100, 10)]);
+    assert_eq!(group.fill(&mut Socket(1)), Filled::Full);
+    assert_eq!(told(), [100]);
+    assert_eq!(group.fill(&mut Socket(1)), Filled::Drained);
+    feed.on_read(Ordinal(101), Ordinal(ENTRIES), Vec::new());
+    assert_eq!(told(), [100]);
+    assert_eq!(
+        handle.with(|consumer| consumer.acks.is_acked(Ordinal(ENTRIES - 1))),
+        Some(true)
+    );
 }
