@@ -124,6 +124,9 @@ async fn set(
     let value = value.ok_or_else(|| ApiError::bad_request("a body is expected"))?;
     let broker = RuntimeSettings::of(&admin.catalog).policies();
     let value = row.accept(Level::Topic, value, &broker, &admin.options.cluster_name)?;
+    if at.path == "maxMessageSize" {
+        check_message_size(&admin, &value)?;
+    }
     match row.guard {
         Guard::Clusters => check_replication(&admin, &topic, &value)?,
         Guard::Quotas => {
@@ -150,6 +153,17 @@ async fn remove(
     let name = stored_name(at.path, query.is_global);
     admin.catalog.set_topic_policy(&topic, &name, Value::Null).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// A topic may take shorter messages than the broker, and no longer ones.
+fn check_message_size(admin: &Admin, value: &Value) -> ApiResult<()> {
+    let bytes_max = admin.options.message_bytes_max;
+    if value.as_u64() > Some(u64::from(bytes_max)) {
+        return Err(ApiError::precondition(format!(
+            "a topic's maxMessageSize is at most the broker's, {bytes_max}"
+        )));
+    }
+    Ok(())
 }
 
 /// A topic is on this cluster, and on others that its namespace might name.
