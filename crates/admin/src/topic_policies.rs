@@ -27,6 +27,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::BACKLOG_QUOTAS, backlog_quotas),
         on(&routes::SET_BACKLOG_QUOTA, set_backlog_quota),
         on(&routes::REMOVE_BACKLOG_QUOTA, remove_backlog_quota),
+        on(&routes::REMOVE_ALL, remove_all),
     ];
     for rows in routes::POLICIES {
         let Some((row, at)) = row_at(rows.name) else {
@@ -152,6 +153,14 @@ async fn remove(
     known(&admin, &topic)?;
     let name = stored_name(at.path, query.is_global);
     admin.catalog.set_topic_policy(&topic, &name, Value::Null).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Removes what the registry's rows say of a topic, for this cluster and for all. What else is kept beside it, as its shadows are, stays.
+async fn remove_all(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
+    known(&admin, &topic)?;
+    let is_policy = |name: &str| row_at(name.strip_prefix(GLOBAL).unwrap_or(name)).is_some();
+    admin.catalog.remove_topic_policies(&topic, is_policy).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
