@@ -39,12 +39,31 @@ pub fn encode_part(text: &str) -> String {
     out
 }
 
-/// Decodes a path part of a topic or subscription as clients write it.
-///
-/// Clients encode such names once or, with some HTTP libraries, twice, and with the form rules in which `+` is a
-/// space. So: percent-decode with `+` as space, and if escapes remain, percent-decode once more, without `+`. A name
-/// that itself holds something like `%41` cannot be told from one encoded twice; Pulsar has the same
-/// blind spot. Returns `None` when the bytes are not UTF-8.
+/// The path of a topic's subscription: `/admin/v2/persistent/tenant/namespace/topic/subscription/name`.
+#[must_use]
+pub fn subscription(topic_path: &str, name: &str) -> String {
+    // A path takes the name of a subscription encoded twice, see `decode_subscription`.
+    format!("{topic_path}/subscription/{}", encode_part(&encode_part(name)))
+}
+
+/// Decodes the local name of a topic, once and by the rules of forms, in which `+` is a space, as Pulsar does. `a%2520b` is the
+/// topic `a%20b`. `None` when the bytes are not UTF-8.
+#[must_use]
+pub fn decode_topic(raw: &str) -> Option<String> {
+    percent_decode(&raw.replace('+', " "))
+}
+
+/// Decodes the name of a subscription as Pulsar does, twice: as a part of a path, and then by the rules of forms, in which `+` is a
+/// space. Its tools encode so: `a b` comes as `a%2Bb`, and `a%20b` as `a%252520b`. A name that came encoded once is read
+/// well if it has no `+`, and nothing that looks like an escape. `None` when the bytes are not UTF-8.
+#[must_use]
+pub fn decode_subscription(raw: &str) -> Option<String> {
+    percent_decode(&percent_decode(raw)?.replace('+', " "))
+}
+
+/// Decodes another part of a path, such as the name of a role, as clients write it: encoded once or twice, with or without the rules of
+/// forms, in which `+` is a space. So: percent-decode with `+` as space, and if escapes remain, percent-decode once more, without
+/// `+`. A name that itself holds something like `%41` cannot be told from one encoded twice. `None` when the bytes are not UTF-8.
 #[must_use]
 pub fn decode_part(raw: &str) -> Option<String> {
     let once = percent_decode(&raw.replace('+', " "))?;
@@ -98,6 +117,38 @@ mod tests {
             assert_eq!(decode_part(&once).as_deref(), Some(name), "{once}");
             let twice = encode_part(&once);
             assert_eq!(decode_part(&twice).as_deref(), Some(name), "{twice}");
+        }
+    }
+
+    #[test]
+    fn a_topic_is_decoded_once() {
+        for name in ["plain", "a b", "a+b", "ü", "50%", "a%20b", "a%2Fb", "%252F"] {
+            assert_eq!(decode_topic(&encode_part(name)).as_deref(), Some(name));
+        }
+        assert_eq!(decode_topic("a+b").as_deref(), Some("a b"));
+    }
+
+    /// On the right what pulsar-admin sends.
+    #[test]
+    fn a_subscription_is_decoded_twice() {
+        for (name, sent) in [
+            ("a b", "a%2Bb"),
+            ("a+b", "a%252Bb"),
+            ("a%20b", "a%252520b"),
+            ("a/b", "a%252Fb"),
+        ] {
+            assert_eq!(decode_subscription(sent).as_deref(), Some(name));
+            let path = subscription("t", name);
+            let ours = path.strip_prefix("t/subscription/").and_then(decode_subscription);
+            assert_eq!(ours.as_deref(), Some(name));
+        }
+        for (name, once) in [
+            ("a b", "a%20b"),
+            ("a b", "a+b"),
+            ("a/b", "a%2Fb"),
+            ("50%", "50%25"),
+        ] {
+            assert_eq!(decode_subscription(once).as_deref(), Some(name));
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_LENGTH;
@@ -26,6 +27,9 @@ pub(crate) struct OptionalJson<T>(pub(crate) Option<T>);
 /// The body as JSON; an empty one is a bad request.
 pub(crate) struct RequiredJson<T>(pub(crate) T);
 
+/// The body as a text, as a JSON string or as it is; `None` when it is empty.
+pub(crate) struct TextBody(pub(crate) Option<String>);
+
 /// Query parameters; what the type does not name is ignored.
 pub(crate) struct QueryOf<T>(pub(crate) T);
 
@@ -33,21 +37,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        if announced_bytes(&request) > BODY_BYTES_MAX {
-            let reason = format!("the body is larger than {BODY_BYTES_MAX} bytes");
-            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, reason));
-        }
-        let read = axum::body::Bytes::from_request(request, state);
-        let bytes = match tokio::time::timeout(BODY_TIMEOUT, read).await {
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(rejection)) => return Err(ApiError::new(rejection.status(), rejection.body_text())),
-            Err(_) => {
-                return Err(ApiError::new(
-                    StatusCode::REQUEST_TIMEOUT,
-                    "the body did not arrive in time",
-                ));
-            }
-        };
+        let bytes = bytes_of(request, state).await?;
         if bytes.trim_ascii().is_empty() {
             return Ok(Self(None));
         }
@@ -58,6 +48,39 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
         };
         read.map(Self)
             .map_err(|error| ApiError::bad_request(format!("the body is not what was expected: {error}")))
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for TextBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = bytes_of(request, state).await?;
+        if bytes.trim_ascii().is_empty() {
+            return Ok(Self(None));
+        }
+        if let Ok(text) = serde_json::from_slice(&bytes) {
+            return Ok(Self(Some(text)));
+        }
+        let text = std::str::from_utf8(bytes.trim_ascii());
+        let text = text.map_err(|_| ApiError::bad_request("the body is no text in UTF-8"))?;
+        Ok(Self(Some(text.to_owned())))
+    }
+}
+
+async fn bytes_of<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
+    if announced_bytes(&request) > BODY_BYTES_MAX {
+        let reason = format!("the body is larger than {BODY_BYTES_MAX} bytes");
+        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, reason));
+    }
+    let read = Bytes::from_request(request, state);
+    match tokio::time::timeout(BODY_TIMEOUT, read).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(rejection)) => Err(ApiError::new(rejection.status(), rejection.body_text())),
+        Err(_) => Err(ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not arrive in time",
+        )),
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::SPLIT, split),
         on(&routes::CLEAR_BACKLOG, clear_backlog),
         on(&routes::CLEAR_BACKLOG_OF, clear_backlog),
+        on(&routes::UNSUBSCRIBE, unsubscribe),
     ]
 }
 
@@ -49,10 +50,39 @@ fn number(border: &str) -> Option<u32> {
     u32::from_str_radix(border.strip_prefix("0x")?, 16).ok()
 }
 
-/// The persistent topics of a bundle that exists.
+/// The bundle that `word` means: `LARGEST` has the most topics, `HOT` the most messages a second at this broker; else itself.
+async fn named(admin: &Admin, name: &NamespaceName, word: &str) -> ApiResult<String> {
+    if !matches!(word, "LARGEST" | "HOT") {
+        return Ok(word.to_owned());
+    }
+    policies_of(admin, name)?;
+    let mut most = None;
+    for bundle in bundles_of(&admin.catalog, name) {
+        let topics = topics_in(admin, name, &bundle)?;
+        let weight = match word {
+            "LARGEST" => topics.iter().map(|_| 1.0).sum(),
+            _ => loads(admin, topics)
+                .await?
+                .iter()
+                .map(|(_, rate)| rate)
+                .sum::<f64>(),
+        };
+        if most.as_ref().is_none_or(|(heaviest, _)| weight > *heaviest) {
+            most = Some((weight, bundle));
+        }
+    }
+    most.map(|(_, bundle)| bundle)
+        .ok_or_else(|| ApiError::not_found(format!("{name} has no bundle")))
+}
+
+/// The persistent topics of the bundle that a request names.
 fn topics_of(admin: &Admin, name: &NamespaceName, params: &PathParams) -> ApiResult<Vec<TopicName>> {
+    topics_in(admin, name, params.get("bundle"))
+}
+
+/// The persistent topics of a bundle that exists.
+fn topics_in(admin: &Admin, name: &NamespaceName, range: &str) -> ApiResult<Vec<TopicName>> {
     let policies = policies_of(admin, name)?;
-    let range = params.get("bundle");
     let (low, high) = range
         .split_once('_')
         .filter(|(low, high)| number(low).is_some() && number(high).is_some())
@@ -116,8 +146,8 @@ async fn split(
     QueryOf(query): QueryOf<SplitBundleQuery>,
     OptionalJson(positions): OptionalJson<Vec<u32>>,
 ) -> ApiResult<StatusCode> {
-    let topics = topics_of(&admin, &name, &params)?;
-    let text = params.get("bundle");
+    let text = &named(&admin, &name, params.get("bundle")).await?;
+    let topics = topics_in(&admin, &name, text)?;
     let range =
         BundleRange::parse(text).ok_or_else(|| ApiError::precondition(format!("{text} is no range")))?;
     admin.brokers.has_bundle(&format!("{name}/{range}"), None)?;
@@ -203,6 +233,19 @@ async fn clear_backlog(
     .await
 }
 
+async fn unsubscribe(
+    State(admin): State<Admin>,
+    NamespacePath(name): NamespacePath,
+    params: PathParams,
+) -> ApiResult<StatusCode> {
+    delete_subscription(
+        &admin,
+        topics_of(&admin, &name, &params)?,
+        params.get("subscription"),
+    )
+    .await
+}
+
 /// Unloads every one of `topics`.
 pub(crate) async fn unload_all(admin: &Admin, topics: Vec<TopicName>) -> ApiResult<StatusCode> {
     many(topics, |topic| admin.topics.unload(topic), identity).await?;
@@ -222,5 +265,27 @@ pub(crate) async fn clear(admin: &Admin, topics: Vec<TopicName>, only: &str) -> 
         Ok::<_, ApiError>(())
     };
     many(topics, clear_one, identity).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Deletes a subscription on every topic that has it. One that consumers use stays, and is the answer.
+pub(crate) async fn delete_subscription(
+    admin: &Admin,
+    topics: Vec<TopicName>,
+    name: &str,
+) -> ApiResult<StatusCode> {
+    let subscriptions = &admin.subscriptions;
+    let name = SubscriptionName::new(name).map_err(invalid_name)?;
+    let delete_one = |topic: TopicName| {
+        let name = name.clone();
+        async move {
+            let found = subscriptions.subscriptions(topic.clone()).await?;
+            if found.iter().any(|found| found == name.as_str()) {
+                subscriptions.delete_subscription(topic, name, false).await?;
+            }
+            Ok::<_, ApiError>(())
+        }
+    };
+    many(topics, delete_one, identity).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -12,7 +12,7 @@ use pharos_admin_api::routes::namespace_policies as routes;
 use pharos_catalog::RuntimeSettings;
 use pharos_catalog::policy::{self, AtNamespace, Guard, Level, Levels, Row};
 
-use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::body::{OptionalJson, QueryOf, RequiredJson, TextBody};
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
@@ -34,14 +34,23 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             on(&rows.read, move |state, path, query| {
                 read(row, at, state, path, query)
             }),
-            on(&rows.set, move |state, path, body| {
-                set(row, at, state, path, body)
-            }),
+            match rows.name {
+                ANTI_AFFINITY => on(&rows.set, move |state, path, TextBody(text)| {
+                    let body = OptionalJson(text.map(Value::String));
+                    set(row, at, state, path, body)
+                }),
+                _ => on(&rows.set, move |state, path, body| {
+                    set(row, at, state, path, body)
+                }),
+            },
             on(&rows.remove, move |state, path| remove(at, state, path)),
         ]);
     }
     endpoints
 }
+
+/// The policy whose value `pulsar-admin` sends as it is, and calls JSON.
+const ANTI_AFFINITY: &str = "antiAffinity";
 
 /// The row of the policy at this path.
 fn row_at(path: &str) -> Option<(&'static Row, AtNamespace)> {

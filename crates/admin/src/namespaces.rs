@@ -18,7 +18,7 @@ use pharos_catalog::{ListMode, Policies};
 use pharos_types::{NamespaceName, TopicName};
 
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
-use crate::bundles::{clear, unload_all};
+use crate::bundles::{clear, delete_subscription, unload_all};
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::forced::{delete_empty, delete_with_topics};
@@ -51,6 +51,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::UNLOAD, unload),
         on(&routes::CLEAR_BACKLOG, clear_backlog),
         on(&routes::CLEAR_BACKLOG_OF, clear_backlog),
+        on(&routes::UNSUBSCRIBE, unsubscribe),
         on(&routes::PROPERTIES, properties),
         on(&routes::SET_PROPERTIES, set_properties),
         on(&routes::CLEAR_PROPERTIES, clear_properties),
@@ -169,6 +170,15 @@ async fn clear_backlog(
     params: PathParams,
 ) -> ApiResult<StatusCode> {
     clear(&admin, all_topics(&admin, &name)?, params.get("subscription")).await
+}
+
+/// Deletes one subscription on every topic that has it.
+async fn unsubscribe(
+    State(admin): State<Admin>,
+    NamespacePath(name): NamespacePath,
+    params: PathParams,
+) -> ApiResult<StatusCode> {
+    delete_subscription(&admin, all_topics(&admin, &name)?, params.get("subscription")).await
 }
 
 fn all_topics(admin: &Admin, name: &NamespaceName) -> ApiResult<Vec<TopicName>> {

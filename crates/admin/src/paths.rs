@@ -1,8 +1,7 @@
 //! Names out of paths, by the names that the route table gives them.
 //!
-//! Read from the path as it was sent, because names of topics and subscriptions come encoded once or twice
-//! ([`pharos_admin_api::paths::decode_part`]); a router that has decoded once already could not tell `%2B` from a
-//! space.
+//! Read from the path as it was sent, because names of topics come encoded once and those of subscriptions twice
+//! ([`pharos_admin_api::paths`]); a router that has decoded once already could not tell `%2B` from a space.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 
-use pharos_admin_api::paths::decode_part;
+use pharos_admin_api::paths::{decode_part, decode_subscription, decode_topic};
 use pharos_admin_api::routes::{DOMAIN, Route};
 use pharos_auth::Resource;
 use pharos_types::{Domain, NameError, NamespaceName, SubscriptionName, TopicName};
@@ -59,7 +58,12 @@ impl PathParams {
     /// Takes a path apart for which `route` was found.
     pub(crate) fn of(route: &'static Route, path: &str) -> Result<Self, ApiError> {
         let decoded = route.parameters_of(path).map(|(name, part)| {
-            let text = decode_part(part).ok_or_else(|| ApiError::bad_request("the path is not UTF-8"))?;
+            let decoded = match name {
+                "topic" => decode_topic(part),
+                "subscription" => decode_subscription(part),
+                _ => decode_part(part),
+            };
+            let text = decoded.ok_or_else(|| ApiError::bad_request("the path is not UTF-8"))?;
             Ok((name, text))
         });
         decoded.collect::<Result<Arc<[_]>, ApiError>>().map(Self)

@@ -113,6 +113,48 @@ fn of_functions(path: &str) -> (Action, Option<NamespaceName>) {
     (action, NamespaceName::new(&tenant, &namespace).ok())
 }
 
+/// What Pulsar has at a path, and this broker has not.
+fn not_offered(path: &str) -> Option<ApiError> {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let what = match parts.as_slice() {
+        ["admin", "v2", "resource-quotas", ..] => "resource quotas of bundles are",
+        ["admin", "v2", "resourcegroups", ..] | ["admin", "v2", "namespaces", _, _, "resourcegroup", ..] => {
+            "resource groups are"
+        }
+        ["admin", "v2", "worker" | "worker-stats", ..] => "a function worker is",
+        ["proxy-stats", ..] => "a proxy is",
+        ["admin", "v2", "schemas", _, _, _, "metadata"] => {
+            "the places where a schema's versions are stored are"
+        }
+        ["admin", "v2", "clusters", _, "peers"] => "setting the peers of a cluster is",
+        ["admin", "v2", "clusters", _, "migrate"] | ["admin", "v2", "namespaces", _, _, "migration"] => {
+            "migration to another cluster is"
+        }
+        ["admin", "v2", "namespaces", _, _, _, "topicHashPositions"] => "positions of topics in a bundle are",
+        ["admin", "namespaces", _, "antiAffinity", _]
+        | ["admin", "v2", "namespaces", _, "antiAffinity", _] => {
+            "groups of namespaces that are kept apart are"
+        }
+        [
+            "admin",
+            "v2",
+            "persistent" | "non-persistent",
+            _,
+            _,
+            _,
+            _,
+            "dispatchRate",
+        ] => "dispatch rates of single subscriptions are",
+        ["admin", "v2", "broker-stats", "mbeans"] => "beans of a Java machine are",
+        ["admin", "v2", "brokers", "shutdown"] => "stopping a broker by a request is",
+        _ => return None,
+    };
+    Some(ApiError::new(
+        StatusCode::NOT_IMPLEMENTED,
+        format!("{what} not available in this release"),
+    ))
+}
+
 async fn unknown(mut request: Request) -> ApiError {
     if let Err(refused) = admit(&mut request).await {
         return refused;
@@ -120,7 +162,8 @@ async fn unknown(mut request: Request) -> ApiError {
     if let Err(denied) = may(&request, Action::AskUnknown, Resource::Cluster) {
         return denied;
     }
-    ApiError::not_found(format!("there is nothing at {}", request.uri().path()))
+    let path = request.uri().path();
+    not_offered(path).unwrap_or_else(|| ApiError::not_found(format!("there is nothing at {path}")))
 }
 
 async fn wrong_method(mut request: Request) -> ApiError {
@@ -131,6 +174,9 @@ async fn wrong_method(mut request: Request) -> ApiError {
         return denied;
     }
     let (method, path) = (request.method(), request.uri().path());
+    if let Some(absent) = not_offered(path) {
+        return absent;
+    }
     ApiError::not_allowed(format!("{method} is not possible on {path}"))
 }
 

@@ -43,6 +43,8 @@ pub struct AdminOptions {
     pub http_url: String,
     /// `https://host:port`, if it speaks TLS.
     pub http_url_tls: Option<String>,
+    /// The longest message that clients may send, in bytes.
+    pub message_bytes_max: u32,
     /// Settings in force as key and value, for `…/brokers/configuration/runtime`.
     pub settings: Vec<(String, String)>,
     /// Where metadata is: `embedded`, or `zk:host:port/path`.

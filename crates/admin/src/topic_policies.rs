@@ -27,6 +27,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::BACKLOG_QUOTAS, backlog_quotas),
         on(&routes::SET_BACKLOG_QUOTA, set_backlog_quota),
         on(&routes::REMOVE_BACKLOG_QUOTA, remove_backlog_quota),
+        on(&routes::REMOVE_ALL, remove_all),
     ];
     for rows in routes::POLICIES {
         let Some((row, at)) = row_at(rows.name) else {
@@ -124,6 +125,9 @@ async fn set(
     let value = value.ok_or_else(|| ApiError::bad_request("a body is expected"))?;
     let broker = RuntimeSettings::of(&admin.catalog).policies();
     let value = row.accept(Level::Topic, value, &broker, &admin.options.cluster_name)?;
+    if at.path == "maxMessageSize" {
+        check_message_size(&admin, &value)?;
+    }
     match row.guard {
         Guard::Clusters => check_replication(&admin, &topic, &value)?,
         Guard::Quotas => {
@@ -150,6 +154,25 @@ async fn remove(
     let name = stored_name(at.path, query.is_global);
     admin.catalog.set_topic_policy(&topic, &name, Value::Null).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Removes what the registry's rows say of a topic, for this cluster and for all. What else is kept beside it, as its shadows are, stays.
+async fn remove_all(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
+    known(&admin, &topic)?;
+    let is_policy = |name: &str| row_at(name.strip_prefix(GLOBAL).unwrap_or(name)).is_some();
+    admin.catalog.remove_topic_policies(&topic, is_policy).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A topic may take shorter messages than the broker, and no longer ones.
+fn check_message_size(admin: &Admin, value: &Value) -> ApiResult<()> {
+    let bytes_max = admin.options.message_bytes_max;
+    if value.as_u64() > Some(u64::from(bytes_max)) {
+        return Err(ApiError::precondition(format!(
+            "a topic's maxMessageSize is at most the broker's, {bytes_max}"
+        )));
+    }
+    Ok(())
 }
 
 /// A topic is on this cluster, and on others that its namespace might name.

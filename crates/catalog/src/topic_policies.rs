@@ -41,6 +41,18 @@ impl Catalog {
         change_topic_policies(self, name, change).await
     }
 
+    /// Removes those policies of a topic whose stored names `of` takes, all at once.
+    ///
+    /// # Errors
+    /// `TenantNotFound`, `NamespaceNotFound`, `Store`.
+    pub async fn remove_topic_policies(
+        &self,
+        name: &TopicName,
+        of: impl Fn(&str) -> bool,
+    ) -> Result<(), TopicError> {
+        change_topic_policies(self, name, |policies| policies.0.retain(|name, _| !of(name))).await
+    }
+
     /// Removes all policies of a topic. Its name is held by the caller.
     pub(super) async fn delete_topic_policies(&self, base: &TopicName) -> Result<(), StoreError> {
         let is_known = {

@@ -153,11 +153,7 @@ pub(crate) fn run(client: &AdminClient, command: SubscriptionsCommand) -> Result
 }
 
 fn address(topic: &str, subscription: &str) -> Result<String, CliError> {
-    Ok(format!(
-        "{}/subscription/{}",
-        topic_path(topic)?,
-        paths::encode_part(subscription)
-    ))
+    Ok(paths::subscription(&topic_path(topic)?, subscription))
 }
 
 fn odd_place(text: &str) -> CliError {

@@ -165,6 +165,7 @@ fn admin(
         listeners: broker.pulsar.listeners.clone(),
         http_url: format!("http://{}:{}", front.host, front.http.port()),
         http_url_tls: front.https_url(),
+        message_bytes_max: u32::try_from(settings.protocol.max_message_size.0).unwrap_or(u32::MAX),
         settings: SETTINGS
             .iter()
             .map(|row| (row.key.to_owned(), (row.get)(settings)))

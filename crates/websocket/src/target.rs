@@ -2,7 +2,7 @@
 //! the subscription.
 
 use hyper::StatusCode;
-use pharos_admin_api::paths::decode_part;
+use pharos_admin_api::paths::decode_topic;
 use pharos_types::{Domain, NameError, NamespaceName, SubscriptionName, TopicName};
 
 use crate::UpgradeRefusal;
@@ -58,8 +58,9 @@ impl SessionTarget {
     }
 }
 
+/// A name out of the path: each is encoded once, by the rules of forms.
 fn decoded(part: &str) -> Result<String, UpgradeRefusal> {
-    decode_part(part).ok_or_else(|| UpgradeRefusal::bad_request("a name in the path is not UTF-8"))
+    decode_topic(part).ok_or_else(|| UpgradeRefusal::bad_request("a name in the path is not UTF-8"))
 }
 
 #[cfg(test)]

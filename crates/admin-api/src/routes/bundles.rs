@@ -22,4 +22,6 @@ table! { Resource::Bundles;
     CLEAR_BACKLOG = Route::post(at!("/clearBacklog"), "clearBacklog", Action::SkipMessages).fails(&[404]);
     "Empties one subscription on each of the bundle's topics that has it."
     CLEAR_BACKLOG_OF = Route::post(at!("/clearBacklog/{subscription}"), "clearSubscriptionBacklog", Action::SkipMessages).fails(&[404]);
+    "Deletes one subscription on each of the bundle's topics that has it; none of its consumers may be connected."
+    UNSUBSCRIBE = Route::post(at!("/unsubscribe/{subscription}"), "unsubscribe", Action::DeleteSubscription).fails(&[404, 412]);
 }

@@ -64,6 +64,8 @@ table! { Resource::Namespaces;
     CLEAR_BACKLOG = Route::post(at!("/clearBacklog"), "clearBacklog", Action::SkipMessages).fails(&[404]);
     "Empties one subscription on each of the namespace's topics that has it."
     CLEAR_BACKLOG_OF = Route::post(at!("/clearBacklog/{subscription}"), "clearSubscriptionBacklog", Action::SkipMessages).fails(&[404]);
+    "Deletes one subscription on each of the namespace's topics that has it; none of its consumers may be connected."
+    UNSUBSCRIBE = Route::post(at!("/unsubscribe/{subscription}"), "unsubscribe", Action::DeleteSubscription).fails(&[404, 412]);
     "The properties of a namespace."
     PROPERTIES = Route::get(at!("/properties"), "properties", Action::ReadNamespace).json::<BTreeMap<String, String>>().fails(&[404]);
     "Adds properties, or replaces those of the same names."

@@ -28,6 +28,8 @@ table! { Resource::TopicPolicies;
     "Sets the backlog quota of one type."
     SET_BACKLOG_QUOTA = Route::post(at!("backlogQuota"), "setBacklogQuota", Action::UpdatePolicy).query::<TopicQuotaQuery>()
         .takes::<BacklogQuota>().fails(&[404, 409, 501]);
+    "Removes all policies of a topic, so that the word of the namespace holds."
+    REMOVE_ALL = Route::delete(at!("policies"), "removeAll", Action::UpdatePolicy).fails(&[404, 409]);
     "Removes the backlog quota of one type."
     REMOVE_BACKLOG_QUOTA = Route::delete(at!("backlogQuota"), "removeBacklogQuota", Action::UpdatePolicy).query::<TopicQuotaQuery>()
         .fails(&[404, 409]);

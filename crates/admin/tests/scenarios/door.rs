@@ -124,6 +124,7 @@ fn about(forced: bool, access: Access) -> AdminOptions {
         topic_metrics: true,
         force_delete_namespace: forced,
         force_delete_tenant: forced,
+        message_bytes_max: 5 << 20,
         bundle_division: pharos_catalog::BundleDivision::default(),
     }
 }

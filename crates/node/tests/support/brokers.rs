@@ -180,6 +180,7 @@ impl Broker {
             topic_metrics: false,
             force_delete_namespace: false,
             force_delete_tenant: false,
+            message_bytes_max: 5 << 20,
             bundle_division: pharos_catalog::BundleDivision::default(),
         };
         ownership.serve(&BrokerAddresses {
