@@ -8,7 +8,8 @@ use hyper::{Request, Response, StatusCode};
 use pharos_client::{ClientError, TlsOptions};
 use pharos_runtime::ShutdownToken;
 
-use crate::consumer::{ConsumerParameters, ConsumerSession};
+use crate::consumer::ConsumerSession;
+use crate::consumer_parameters::ConsumerParameters;
 use crate::link::{Caller, EnterBroker, Link, Ways};
 use crate::producer::{ProducerParameters, ProducerSession};
 use crate::query::Query;
@@ -190,9 +191,11 @@ impl Wish {
     fn of(target: &SessionTarget, query: &mut Query) -> Result<Self, UpgradeRefusal> {
         Ok(match &target.kind {
             SessionKind::Producer => Self::Produce(ProducerParameters::read(query)?),
-            SessionKind::Consumer(subscription) => {
-                Self::Consume(Box::new(ConsumerParameters::of_consumer(subscription, query)?))
-            }
+            SessionKind::Consumer(subscription) => Self::Consume(Box::new(ConsumerParameters::of_consumer(
+                &target.topic,
+                subscription,
+                query,
+            )?)),
             SessionKind::Reader => Self::Consume(Box::new(ConsumerParameters::of_reader(query)?)),
         })
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use pharos_client::{ClientError, OutgoingMessage, PendingSend, Producer, ProducerOptions, SendReceipt};
+use pharos_client::{ClientError, OutgoingMessage, PendingSend, ProducerOptions, SendReceipt};
 use pharos_runtime::{ShutdownToken, clock};
 use pharos_types::hash::{java_string_hash, murmur3_32};
 use pharos_wire::compression::compress;
@@ -22,6 +22,7 @@ use tokio::time::{Instant, Interval};
 use crate::UpgradeRefusal;
 use crate::frames::{ErrorCode, ProducerAck, ProducerMessage, Text};
 use crate::link::Link;
+use crate::partitions::{KeyHash, Partitions, Routing};
 use crate::query::Query;
 use crate::refusal::said;
 use crate::socket::{SessionEnd, Socket, ticks};
@@ -48,16 +49,6 @@ pub(crate) struct ProducerParameters {
     initial_sequence_id: Option<u64>,
     compression: CompressionType,
     routing: Routing,
-}
-
-type KeyHash = fn(&str) -> u32;
-
-/// Which partition gets a message.
-#[derive(Clone, Copy, Debug)]
-struct Routing {
-    /// Messages without a key go to one partition.
-    to_one: bool,
-    hash: KeyHash,
 }
 
 impl ProducerParameters {
@@ -154,10 +145,8 @@ struct Unanswered {
 pub(crate) struct ProducerSession {
     /// Its connections live as long as the session.
     _link: Link,
-    parts: Vec<Producer>,
+    partitions: Partitions,
     parameters: ProducerParameters,
-    /// The partition of the next message without a key.
-    next_part: usize,
     next_sequence_id: Option<u64>,
     pending: VecDeque<Unanswered>,
     pending_bytes: usize,
@@ -173,26 +162,15 @@ impl ProducerSession {
     ) -> Result<Self, UpgradeRefusal> {
         let mut options = ProducerOptions {
             max_pending: parameters.pending_max,
-            lookup: false,
             ..ProducerOptions::default()
         };
         if let Some(name) = &parameters.name {
             options = options.name(name);
         }
-        let mut parts = Vec::new();
-        for topic in link.topics(&target.topic.to_string()).await? {
-            let made = link.at(&topic, None, |connection| {
-                let (options, topic) = (options.clone(), topic.clone());
-                async move { connection.producer(&topic, options).await }
-            });
-            parts.push(made.await?);
-        }
-        // Sessions begin at different partitions.
-        let next_part = usize::try_from(clock::now().0 >> 10).unwrap_or_default() % parts.len().max(1);
+        let partitions = Partitions::open(&mut link, &target.topic, &options, parameters.routing).await?;
         Ok(Self {
             _link: link,
-            parts,
-            next_part,
+            partitions,
             next_sequence_id: parameters.initial_sequence_id.map(|last| last.saturating_add(1)),
             parameters,
             pending: VecDeque::new(),
@@ -235,7 +213,7 @@ impl ProducerSession {
 
     async fn on_tick(&mut self, socket: &mut Socket) -> Result<(), SessionEnd> {
         socket.on_tick().await?;
-        let ended = self.parts.iter().find_map(Producer::end_reason);
+        let ended = self.partitions.end_reason();
         match ended.filter(|_| self.pending.is_empty()) {
             Some(error) => Err(SessionEnd::moved(&said(&error))),
             None => Ok(()),
@@ -315,8 +293,10 @@ impl ProducerSession {
             self.next_sequence_id = Some(next.saturating_add(1));
             Some(next)
         });
-        let part = self.part_of(message.metadata.partition_key.as_deref());
-        let Some(producer) = self.parts.get(part) else {
+        let partition = self
+            .partitions
+            .of_message(message.metadata.partition_key.as_deref());
+        let Some(producer) = self.partitions.producer(partition) else {
             return Err(SendFailure::of_text(
                 ErrorCode::Unknown,
                 "the topic has no such partition",
@@ -372,19 +352,6 @@ impl ProducerSession {
             outgoing.payload = Bytes::from(packed);
         }
         Ok(outgoing)
-    }
-
-    fn part_of(&mut self, key: Option<&str>) -> usize {
-        let count = self.parts.len().max(1);
-        match key {
-            Some(key) => usize::try_from((self.parameters.routing.hash)(key)).unwrap_or_default() % count,
-            None if self.parameters.routing.to_one => self.next_part,
-            None => {
-                let part = self.next_part;
-                self.next_part = (part + 1) % count;
-                part
-            }
-        }
     }
 }
 

@@ -32,3 +32,4 @@ mod stalled_consumers;
 mod topic_compaction;
 mod transactions;
 mod web_socket;
+mod web_socket_letters;

@@ -377,7 +377,12 @@ async fn bad_input_is_answered_and_the_broker_goes_on() {
             400,
         ),
         (
-            "consumer/persistent/public/default/t/s?deadLetterTopic=x",
+            "consumer/persistent/public/default/t/s?maxRedeliverCount=3",
+            UPGRADE,
+            400,
+        ),
+        (
+            "producer/persistent/public/default/t?encryptionKeys=x",
             UPGRADE,
             501,
         ),
