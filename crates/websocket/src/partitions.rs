@@ -15,6 +15,8 @@ pub(crate) type KeyHash = fn(&str) -> u32;
 pub(crate) struct Routing {
     /// Messages without a key go to one partition.
     pub(crate) to_one: bool,
+    /// They go to one partition until its batch is sent.
+    pub(crate) by_batch: bool,
     pub(crate) hash: KeyHash,
 }
 
@@ -22,6 +24,7 @@ impl Default for Routing {
     fn default() -> Self {
         Self {
             to_one: false,
+            by_batch: false,
             hash: java_string_hash,
         }
     }
@@ -74,13 +77,24 @@ impl Partitions {
         let count = self.producers.len().max(1);
         match key {
             Some(key) => usize::try_from((self.routing.hash)(key)).unwrap_or_default() % count,
-            None if self.routing.to_one => self.next,
+            None if self.routing.to_one || self.routing.by_batch => self.next,
             None => {
                 let partition = self.next;
                 self.next = (partition + 1) % count;
                 partition
             }
         }
+    }
+
+    /// A batch of a partition is sent: the next one goes to the next partition.
+    pub(crate) fn on_batch(&mut self, partition: usize) {
+        if self.routing.by_batch && !self.routing.to_one && partition == self.next {
+            self.next = (partition + 1) % self.producers.len().max(1);
+        }
+    }
+
+    pub(crate) fn producers(&self) -> &[Producer] {
+        &self.producers
     }
 
     pub(crate) fn producer(&self, partition: usize) -> Option<&Producer> {

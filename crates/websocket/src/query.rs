@@ -11,9 +11,7 @@ use pharos_admin_api::paths::decode_query;
 use crate::UpgradeRefusal;
 
 /// Parameters that Pulsar has and this broker has not.
-const NOT_SERVED: [&str; 6] = [
-    "batchingMaxMessages",
-    "batchingMaxPublishDelay",
+const NOT_SERVED: [&str; 4] = [
     "encryptionKeys",
     "subscriptionRolePrefix",
     "topics",

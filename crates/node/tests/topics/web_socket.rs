@@ -361,9 +361,9 @@ async fn bad_input_is_answered_and_the_broker_goes_on() {
         ("producer/persistent/public/default/%FF", UPGRADE, 400),
         ("producer/persistent/public/default/t?hello=1", UPGRADE, 400),
         (
-            "producer/persistent/public/default/t?batchingEnabled=true",
+            "producer/persistent/public/default/t?batchingMaxMessages=5",
             UPGRADE,
-            501,
+            400,
         ),
         (
             "producer/persistent/public/default/t?compressionType=ZIP",
