@@ -7,6 +7,7 @@
 //! An acknowledgement goes on to the broker as it comes, and makes room here. A reader's makes room only.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -18,6 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::UpgradeRefusal;
 use crate::consumer_parameters::ConsumerParameters;
+use crate::counts::DoorCounters;
 use crate::dead_letters::{CarriedLetter, DeadLetters};
 use crate::frames::{ConsumerCommand, ConsumerMessage, EndOfTopic, read_id, write_id};
 use crate::link::Link;
@@ -48,6 +50,7 @@ fn key_of(id: &MessageId) -> Key {
 
 /// The consumers of a session.
 pub(crate) struct ConsumerSession {
+    counters: Arc<DoorCounters>,
     link: Link,
     sources: Vec<ConsumerSource>,
     parameters: ConsumerParameters,
@@ -68,6 +71,7 @@ impl ConsumerSession {
         target: &SessionTarget,
         mut parameters: ConsumerParameters,
         payload_bytes_max: usize,
+        counters: Arc<DoorCounters>,
     ) -> Result<Self, UpgradeRefusal> {
         let options = &mut parameters.subscribing.options;
         options.lookup = false;
@@ -90,6 +94,7 @@ impl ConsumerSession {
             DeadLetters::new(link.clone(), policy, &target.topic, name.unwrap_or_default())
         });
         Ok(Self {
+            counters,
             link,
             sources,
             parameters,
@@ -221,7 +226,9 @@ impl ConsumerSession {
         };
         self.given.insert(key_of(&message.id), given);
         self.permits = self.permits.saturating_sub(1);
-        socket.send(&frame).await
+        socket.send(&frame).await?;
+        self.counters.messages_out.add_one();
+        Ok(())
     }
 
     /// What a consumer says instead of a message.
@@ -324,6 +331,7 @@ impl ConsumerSession {
     /// Acknowledges a message that is in the dead letter topic. One that is not there is asked for again, not at once.
     async fn on_letter(&mut self, carried: CarriedLetter) -> Result<(), SessionEnd> {
         if carried.is_stored {
+            self.counters.dead_letters.add_one();
             return self.tell_acknowledged(carried.source, &carried.id).await;
         }
         let delay = self.parameters.nack_delay.max(LETTER_PAUSE_MIN);

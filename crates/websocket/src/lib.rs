@@ -20,6 +20,7 @@
 mod batch;
 mod consumer;
 mod consumer_parameters;
+mod counts;
 mod dead_letters;
 mod door;
 mod frames;
@@ -37,6 +38,7 @@ mod source;
 mod target;
 mod time;
 
+pub use counts::WebSocketCounts;
 pub use door::{DoorOptions, WebSocketDoor};
 pub use link::{Caller, EnterBroker, Entering, ShownCredentials};
 pub use refusal::UpgradeRefusal;

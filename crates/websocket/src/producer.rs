@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -18,6 +19,7 @@ use tokio::time::{Instant, Interval};
 
 use crate::UpgradeRefusal;
 use crate::batch::{Batches, entry_of, packed};
+use crate::counts::DoorCounters;
 use crate::frames::{ErrorCode, ProducerAck, ProducerMessage, Text};
 use crate::link::Link;
 use crate::outgoing::{SendFailure, outgoing};
@@ -44,6 +46,7 @@ struct Unanswered {
 pub(crate) struct ProducerSession {
     /// Its connections live as long as the session.
     _link: Link,
+    counters: Arc<DoorCounters>,
     partitions: Partitions,
     parameters: ProducerParameters,
     next_sequence_id: Option<u64>,
@@ -67,6 +70,7 @@ impl ProducerSession {
         mut link: Link,
         target: &SessionTarget,
         parameters: ProducerParameters,
+        counters: Arc<DoorCounters>,
     ) -> Result<Self, UpgradeRefusal> {
         let mut options = ProducerOptions {
             max_pending: parameters.pending_max,
@@ -88,6 +92,7 @@ impl ProducerSession {
         }
         Ok(Self {
             _link: link,
+            counters,
             open,
             partitions,
             next_sequence_id: parameters.initial_sequence_id.map(|last| last.saturating_add(1)),
@@ -153,6 +158,7 @@ impl ProducerSession {
         self.pending_bytes = self.pending_bytes.saturating_sub(pending.bytes);
         let failure = match receipt {
             Ok(receipt) => {
+                self.counters.messages_in.add_one();
                 return socket
                     .send(&ProducerAck::stored(&receipt.message_id, pending.context))
                     .await;

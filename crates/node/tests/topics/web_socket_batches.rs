@@ -1,4 +1,4 @@
-//! Batches of producers by WebSocket.
+//! Batches of producers by WebSocket, what the metrics page counts, and messages that are not acknowledged in time.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use pharos_client::{ConsumerOptions, Message};
 use pharos_wire::proto::CompressionType;
 use serde_json::{Value, json};
 
-use crate::support::web_socket::{WEB_SOCKETS, WebSocket};
+use crate::support::web_socket::{WEB_SOCKETS, WebSocket, text_of};
 use crate::support::{Node, read_log, receive, until};
 
 const TOPIC: &str = "persistent/public/default/t";
@@ -97,6 +97,16 @@ async fn messages_go_in_batches_and_each_is_answered_with_its_place() {
     say(&mut few, "l", &json!({})).await;
     assert_eq!(answer(&mut few).await.0, "k");
     assert_eq!(answer(&mut few).await.0, "l");
+
+    let page = node.page("/metrics");
+    for line in [
+        "pharos_websocket_sessions{cluster=\"standalone\",kind=\"producer\"} 2",
+        "pharos_websocket_sessions{cluster=\"standalone\",kind=\"consumer\"} 1",
+        "pharos_websocket_sessions{cluster=\"standalone\",kind=\"reader\"} 0",
+        "pharos_websocket_messages_in_total{cluster=\"standalone\"} 12",
+    ] {
+        assert!(page.contains(line), "{line}\n{page}");
+    }
 }
 
 /// A broker that removes duplicates looks at the first number of a batch.
@@ -167,4 +177,27 @@ async fn what_was_acknowledged_in_batches_survives_a_crash() {
         log.iter().any(|message| message.id.batch_index.is_some()),
         "no batches"
     );
+}
+
+#[tokio::test]
+async fn what_is_not_acknowledged_in_time_comes_again() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[WEB_SOCKETS]);
+    let path = format!("consumer/{TOPIC}/s?subscriptionType=Shared&ackTimeoutMillis=1000");
+    let mut consumer = WebSocket::open(&node, &path).await;
+    let mut producer = WebSocket::open(&node, &format!("producer/{TOPIC}")).await;
+    producer.produce("late").await;
+    producer.produce("in time").await;
+    assert_eq!(consumer.receive().await.0, "late");
+    assert_eq!(consumer.consume().await, "in time");
+    let again = consumer.hear().await;
+    assert_eq!(
+        (text_of(&again).as_str(), &again["redeliveryCount"]),
+        ("late", &json!(1))
+    );
+    consumer.say(&json!({"messageId": again["messageId"]})).await;
+    until("both are acknowledged", || {
+        (node.stats("t")["subscriptions"]["s"]["msgBacklog"] == 0).then_some(())
+    })
+    .await;
 }
