@@ -13,7 +13,8 @@ const HOPS_MAX: usize = 20;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The brokers of a cluster, found by lookups from one of them. One connection each, made when it is needed first.
-#[derive(Debug)]
+/// A clone shares those that are there.
+#[derive(Clone, Debug)]
 pub struct Brokers {
     /// The addresses that were given, with their scheme. One of them answers the first question of each lookup.
     addresses: Vec<String>,

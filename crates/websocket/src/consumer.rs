@@ -7,148 +7,31 @@
 //! An acknowledgement goes on to the broker as it comes, and makes room here. A reader's makes room only.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use pharos_client::{ClientError, ConsumerOptions, Message, MessageId, earliest, latest};
-use pharos_runtime::{ShutdownToken, clock, iso_time};
-use pharos_types::SubscriptionName;
-use pharos_wire::proto::command_subscribe::{InitialPosition, SubType};
+use pharos_client::{ClientError, Message, MessageId, earliest, latest};
+use pharos_runtime::{ShutdownToken, iso_time};
 use tokio::time::{Instant, Interval};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use crate::UpgradeRefusal;
+use crate::consumer_parameters::ConsumerParameters;
+use crate::counts::DoorCounters;
+use crate::dead_letters::{CarriedLetter, DeadLetters};
 use crate::frames::{ConsumerCommand, ConsumerMessage, EndOfTopic, read_id, write_id};
 use crate::link::Link;
-use crate::query::Query;
 use crate::refusal::said;
 use crate::socket::{SessionEnd, Socket, ticks};
-use crate::source::{ConsumerSource, Subscribing, next_of};
+use crate::source::{ConsumerSource, next_of};
 use crate::target::SessionTarget;
 
-/// Unacknowledged messages with a caller who is pushed messages, unless it says less.
-const WINDOW_MAX: usize = 1000;
 /// The same with one who pulls, as no broker gives more by default.
 const PULLED_MAX: usize = 50_000;
-/// When a negative acknowledgement takes effect, unless the caller says otherwise.
-const NACK_DELAY: Duration = Duration::from_secs(60);
-/// Shortest time after which an unacknowledged message is asked for again.
-const ACK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
-/// Asks the broker for a broadcast subscription.
-const KIND_PROPERTY: (&str, &str) = ("pharos.subscription", "broadcast");
-
-/// What a caller wants of its consumer.
-#[derive(Clone, Debug)]
-pub(crate) struct ConsumerParameters {
-    subscribing: Subscribing,
-    is_reader: bool,
-    window: usize,
-    is_pulled: bool,
-    ack_timeout: Option<Duration>,
-    nack_delay: Duration,
-}
-
-#[derive(Clone, Copy)]
-enum SubscriptionKind {
-    Of(SubType),
-    Broadcast,
-}
-
-impl ConsumerParameters {
-    /// # Errors
-    /// [`UpgradeRefusal`]: one of them is not possible.
-    pub(crate) fn of_consumer(
-        subscription: &SubscriptionName,
-        query: &mut Query,
-    ) -> Result<Self, UpgradeRefusal> {
-        let kinds = [
-            ("Exclusive", SubscriptionKind::Of(SubType::Exclusive)),
-            ("Shared", SubscriptionKind::Of(SubType::Shared)),
-            ("Failover", SubscriptionKind::Of(SubType::Failover)),
-            ("Key_Shared", SubscriptionKind::Of(SubType::KeyShared)),
-            ("Broadcast", SubscriptionKind::Broadcast),
-        ];
-        let kind = query.choice("subscriptionType", &kinds)?;
-        let mut options = match kind.unwrap_or(SubscriptionKind::Of(SubType::Exclusive)) {
-            SubscriptionKind::Of(kind) => ConsumerOptions::new(subscription.as_str(), kind),
-            SubscriptionKind::Broadcast => {
-                let (key, value) = KIND_PROPERTY;
-                ConsumerOptions::exclusive(subscription.as_str()).property(key, value)
-            }
-        };
-        if query.choice("subscriptionMode", &[("Durable", true), ("NonDurable", false)])? == Some(false) {
-            options.command.durable = Some(false);
-        }
-        let positions = [
-            ("Latest", InitialPosition::Latest),
-            ("Earliest", InitialPosition::Earliest),
-        ];
-        if let Some(position) = query.choice("subscriptionInitialPosition", &positions)? {
-            options.command.initial_position = Some(position as i32);
-        }
-        if let Some(name) = query.text("consumerName").filter(|name| !name.is_empty()) {
-            options = options.name(&name);
-        }
-        options.command.priority_level = query.value("priorityLevel")?;
-        let ack_timeout = query.millis("ackTimeoutMillis")?.filter(|time| !time.is_zero());
-        if ack_timeout.is_some_and(|time| time < ACK_TIMEOUT_MIN) {
-            return Err(UpgradeRefusal::bad_request(
-                "the parameter ackTimeoutMillis must be at least 1000",
-            ));
-        }
-        Ok(Self {
-            window: window(query)?,
-            is_pulled: query.value("pullMode")?.unwrap_or(false),
-            ack_timeout,
-            nack_delay: query.millis("negativeAckRedeliveryDelay")?.unwrap_or(NACK_DELAY),
-            subscribing: Subscribing { options, start: None },
-            is_reader: false,
-        })
-    }
-
-    /// # Errors
-    /// [`UpgradeRefusal`]: one of them is not possible.
-    pub(crate) fn of_reader(query: &mut Query) -> Result<Self, UpgradeRefusal> {
-        let start = match query.text("messageId").as_deref() {
-            None | Some("latest") => latest(),
-            Some("earliest") => earliest(),
-            Some(text) => read_id(text).ok_or_else(|| {
-                UpgradeRefusal::bad_request(
-                    "the parameter messageId is none of earliest, latest and a message id",
-                )
-            })?,
-        };
-        let name = query.text("readerName").filter(|name| !name.is_empty());
-        let subscription = format!("reader-{:x}", clock::wall_ms() ^ (clock::now().0 << 20));
-        let mut options = ConsumerOptions::exclusive(&subscription);
-        if let Some(name) = &name {
-            options = options.name(name);
-        }
-        Ok(Self {
-            window: window(query)?,
-            is_pulled: false,
-            ack_timeout: None,
-            nack_delay: NACK_DELAY,
-            subscribing: Subscribing {
-                options,
-                start: Some(start),
-            },
-            is_reader: true,
-        })
-    }
-}
-
-fn window(query: &mut Query) -> Result<usize, UpgradeRefusal> {
-    // The one of these that a session without keys can have.
-    query.choice("cryptoFailureAction", &[("FAIL", ())])?;
-    match query.value::<usize>("receiverQueueSize")? {
-        Some(0) => Err(UpgradeRefusal::bad_request(
-            "the parameter receiverQueueSize must be at least 1",
-        )),
-        size => Ok(size.unwrap_or(WINDOW_MAX).min(WINDOW_MAX)),
-    }
-}
+/// How soon a message whose dead letter could not be stored may be asked for again.
+const LETTER_PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// A message that is with the caller.
 struct Given {
@@ -167,6 +50,7 @@ fn key_of(id: &MessageId) -> Key {
 
 /// The consumers of a session.
 pub(crate) struct ConsumerSession {
+    counters: Arc<DoorCounters>,
     link: Link,
     sources: Vec<ConsumerSource>,
     parameters: ConsumerParameters,
@@ -176,6 +60,7 @@ pub(crate) struct ConsumerSession {
     given_back: VecDeque<Given>,
     /// What it has permitted.
     permits: u64,
+    dead_letters: Option<DeadLetters>,
 }
 
 impl ConsumerSession {
@@ -186,6 +71,7 @@ impl ConsumerSession {
         target: &SessionTarget,
         mut parameters: ConsumerParameters,
         payload_bytes_max: usize,
+        counters: Arc<DoorCounters>,
     ) -> Result<Self, UpgradeRefusal> {
         let options = &mut parameters.subscribing.options;
         options.lookup = false;
@@ -203,10 +89,16 @@ impl ConsumerSession {
         for topic in topics {
             sources.push(ConsumerSource::open(&mut link, &topic, &parameters.subscribing).await?);
         }
+        let dead_letters = parameters.dead_letters.clone().map(|policy| {
+            let name = parameters.subscribing.options.command.consumer_name.as_deref();
+            DeadLetters::new(link.clone(), policy, &target.topic, name.unwrap_or_default())
+        });
         Ok(Self {
+            counters,
             link,
             sources,
             parameters,
+            dead_letters,
             given: HashMap::new(),
             given_back: VecDeque::new(),
             permits: 0,
@@ -258,6 +150,7 @@ impl ConsumerSession {
                 tracing::debug!(%error, "a consumer of a WebSocket gets no permits");
             }
         }
+        let takes = room > 0 && self.dead_letters.as_ref().is_none_or(DeadLetters::has_room);
         tokio::select! {
             biased;
             () = stop.triggered() => Err(SessionEnd::stopping()),
@@ -267,7 +160,8 @@ impl ConsumerSession {
                 self.on_tick().await
             }
             text = socket.next() => self.on_text(socket, &text?).await,
-            (index, outcome) = next_of(&mut self.sources), if room > 0 => match outcome {
+            carried = next_letter(&mut self.dead_letters) => self.on_letter(carried).await,
+            (index, outcome) = next_of(&mut self.sources), if takes => match outcome {
                 Ok(message) => self.on_message(socket, index, &message).await,
                 Err(error) => self.on_error(index, error).await,
             },
@@ -300,6 +194,18 @@ impl ConsumerSession {
                 "the next message is in chunks, and such are not delivered to WebSockets",
             ));
         }
+        if let Some(letters) = self
+            .dead_letters
+            .as_mut()
+            .filter(|letters| letters.is_due(message))
+        {
+            letters.push(index, source.topic(), message);
+            // It may be with the caller still, as part of a batch that was given back.
+            let key = key_of(&message.id);
+            self.given.remove(&key);
+            self.taken_back(&key);
+            return Ok(());
+        }
         let event_time = match &message.single {
             Some(single) => single.event_time,
             None => message.metadata.event_time,
@@ -320,7 +226,9 @@ impl ConsumerSession {
         };
         self.given.insert(key_of(&message.id), given);
         self.permits = self.permits.saturating_sub(1);
-        socket.send(&frame).await
+        socket.send(&frame).await?;
+        self.counters.messages_out.add_one();
+        Ok(())
     }
 
     /// What a consumer says instead of a message.
@@ -345,6 +253,9 @@ impl ConsumerSession {
                 // What is not acknowledged comes again by itself; the caller may still acknowledge it.
                 self.given.retain(|_, given| given.source != index);
                 self.given_back.retain(|given| given.source != index);
+                if let Some(letters) = &mut self.dead_letters {
+                    letters.forget(index);
+                }
                 Ok(())
             }
             error => Err(SessionEnd::error(said(&error))),
@@ -399,15 +310,37 @@ impl ConsumerSession {
                 None => return Ok(()),
             },
         };
-        let Some(source) = self.sources.get_mut(index).filter(|_| !self.parameters.is_reader) else {
+        if self.parameters.is_reader {
+            return Ok(());
+        }
+        self.tell_acknowledged(index, &id).await
+    }
+
+    async fn tell_acknowledged(&mut self, index: usize, id: &MessageId) -> Result<(), SessionEnd> {
+        let Some(source) = self.sources.get_mut(index) else {
             return Ok(());
         };
-        match source.consumer.ack(&id).await {
+        match source.consumer.ack(id).await {
             Ok(()) => Ok(()),
             // It comes again, once the consumer has subscribed again.
             Err(error) if error.is_transient() => Ok(()),
             Err(error) => Err(SessionEnd::error(said(&error))),
         }
+    }
+
+    /// Acknowledges a message that is in the dead letter topic. One that is not there is asked for again, not at once.
+    async fn on_letter(&mut self, carried: CarriedLetter) -> Result<(), SessionEnd> {
+        if carried.is_stored {
+            self.counters.dead_letters.add_one();
+            return self.tell_acknowledged(carried.source, &carried.id).await;
+        }
+        let delay = self.parameters.nack_delay.max(LETTER_PAUSE_MIN);
+        self.give_back_at(Given {
+            id: carried.id,
+            source: carried.source,
+            at: Instant::now() + delay,
+        });
+        Ok(())
     }
 
     /// One that was given back and is acknowledged before it came again.
@@ -430,8 +363,13 @@ impl ConsumerSession {
         // What is not with the caller cannot be given back.
         if let Some(given) = self.given.remove(&key_of(id)) {
             let at = Instant::now() + self.parameters.nack_delay;
-            self.given_back.push_back(Given { at, ..given });
+            self.give_back_at(Given { at, ..given });
         }
+    }
+
+    fn give_back_at(&mut self, given: Given) {
+        let place = self.given_back.partition_point(|earlier| earlier.at <= given.at);
+        self.given_back.insert(place, given);
     }
 
     /// Asks again for what was given back, and for what the caller has had for too long.
@@ -460,6 +398,16 @@ impl ConsumerSession {
             }
         }
         Ok(())
+    }
+}
+
+/// What becomes of the next dead letter.
+///
+/// Cancel safety: nothing is lost when the future is dropped.
+async fn next_letter(letters: &mut Option<DeadLetters>) -> CarriedLetter {
+    match letters {
+        Some(letters) => letters.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -8,15 +8,18 @@ use hyper::{Request, Response, StatusCode};
 use pharos_client::{ClientError, TlsOptions};
 use pharos_runtime::ShutdownToken;
 
-use crate::consumer::{ConsumerParameters, ConsumerSession};
+use crate::consumer::ConsumerSession;
+use crate::consumer_parameters::ConsumerParameters;
+use crate::counts::{CountedSession, DoorCounters};
 use crate::link::{Caller, EnterBroker, Link, Ways};
-use crate::producer::{ProducerParameters, ProducerSession};
+use crate::producer::ProducerSession;
+use crate::producer_parameters::ProducerParameters;
 use crate::query::Query;
 use crate::refusal::said;
 use crate::sessions::{Newcomers, Sessions};
 use crate::socket::{Pace, Socket};
 use crate::target::{SessionKind, SessionTarget};
-use crate::{UpgradeRefusal, handshake};
+use crate::{UpgradeRefusal, WebSocketCounts, handshake};
 
 /// How long a session may take to be made.
 const OPEN_MAX: Duration = Duration::from_secs(30);
@@ -51,6 +54,7 @@ pub struct WebSocketDoor {
     newcomers: Newcomers,
     pace: Pace,
     payload_bytes_max: usize,
+    counters: Arc<DoorCounters>,
     stop: ShutdownToken,
 }
 
@@ -87,9 +91,16 @@ impl WebSocketDoor {
                 ping_interval: options.ping_interval,
             },
             payload_bytes_max: options.payload_bytes_max,
+            counters: Arc::default(),
             stop,
         };
         (door, sessions)
+    }
+
+    /// What it counts of its sessions.
+    #[must_use]
+    pub fn counts(&self) -> WebSocketCounts {
+        self.counters.read()
     }
 
     /// Whether the token of a caller stands in a query, where a browser has to put it.
@@ -128,6 +139,7 @@ impl WebSocketDoor {
         })??;
         tracing::debug!(peer = %caller.address, topic = %target.topic, "a WebSocket session begins");
         let (pace, mut stop) = (self.pace, self.stop.clone());
+        let counted = CountedSession::new(self.counters.clone(), target.kind);
         let upgrade = hyper::upgrade::on(request);
         self.newcomers.begin(place, async move {
             let socket = match Socket::upgrade(upgrade, pace).await {
@@ -138,6 +150,7 @@ impl WebSocketDoor {
                 OpenSession::Produces(session) => session.run(socket, &mut stop).await,
                 OpenSession::Consumes(session) => session.run(socket, &mut stop).await,
             }
+            drop(counted);
         })?;
         Ok(answer)
     }
@@ -151,13 +164,14 @@ impl WebSocketDoor {
         match wish {
             Wish::Produce(parameters) => {
                 let link = self.link(caller, Some(parameters.send_max)).await?;
-                let producers = ProducerSession::open(link, target, parameters).await?;
+                let producers =
+                    ProducerSession::open(link, target, parameters, self.counters.clone()).await?;
                 Ok(OpenSession::Produces(Box::new(producers)))
             }
             Wish::Consume(parameters) => {
                 let link = self.link(caller, None).await?;
-                let consumers =
-                    ConsumerSession::open(link, target, *parameters, self.payload_bytes_max).await?;
+                let (counters, bytes_max) = (self.counters.clone(), self.payload_bytes_max);
+                let consumers = ConsumerSession::open(link, target, *parameters, bytes_max, counters).await?;
                 Ok(OpenSession::Consumes(Box::new(consumers)))
             }
         }
@@ -190,9 +204,11 @@ impl Wish {
     fn of(target: &SessionTarget, query: &mut Query) -> Result<Self, UpgradeRefusal> {
         Ok(match &target.kind {
             SessionKind::Producer => Self::Produce(ProducerParameters::read(query)?),
-            SessionKind::Consumer(subscription) => {
-                Self::Consume(Box::new(ConsumerParameters::of_consumer(subscription, query)?))
-            }
+            SessionKind::Consumer(subscription) => Self::Consume(Box::new(ConsumerParameters::of_consumer(
+                &target.topic,
+                subscription,
+                query,
+            )?)),
             SessionKind::Reader => Self::Consume(Box::new(ConsumerParameters::of_reader(query)?)),
         })
     }

@@ -126,7 +126,8 @@ impl Inside for CallersWay {
     }
 }
 
-/// A session's way to the brokers of its topics.
+/// A session's way to the brokers of its topics. A clone has the same connections, and makes its own where it needs others.
+#[derive(Clone)]
 pub(crate) struct Link {
     brokers: Brokers,
 }

@@ -1,147 +1,39 @@
 //! A session that publishes: texts in, each answered after its receipt, in their order.
 //!
 //! ```text
-//!   text ─► message ─► the producer of a partition ─► on its way ─► receipt ─► answer
-//!                                                     └ bounded in number and bytes: then nothing is read
+//!   text ─► message ─┬────────────► the producer of a partition ─► on its way ─► receipt ─► answer
+//!                    └─► a batch ──┘                               └ bounded in number and bytes: then nothing is read
 //! ```
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use pharos_client::{ClientError, OutgoingMessage, PendingSend, Producer, ProducerOptions, SendReceipt};
-use pharos_runtime::{ShutdownToken, clock};
-use pharos_types::hash::{java_string_hash, murmur3_32};
-use pharos_wire::compression::compress;
-use pharos_wire::proto::{CompressionType, KeyValue, ServerError};
+use futures_util::FutureExt as _;
+use futures_util::future::Shared;
+use pharos_client::{ClientError, OutgoingMessage, PendingSend, ProducerOptions, SendReceipt};
+use pharos_runtime::ShutdownToken;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, Interval};
 
 use crate::UpgradeRefusal;
+use crate::batch::{Batches, entry_of, packed};
+use crate::counts::DoorCounters;
 use crate::frames::{ErrorCode, ProducerAck, ProducerMessage, Text};
 use crate::link::Link;
-use crate::query::Query;
+use crate::outgoing::{SendFailure, outgoing};
+use crate::partitions::Partitions;
+use crate::producer_parameters::ProducerParameters;
 use crate::refusal::said;
 use crate::socket::{SessionEnd, Socket, ticks};
 use crate::target::SessionTarget;
-use crate::time;
 
-/// Messages without a receipt, unless the caller says less.
-const PENDING_MAX: usize = 1000;
 /// Bytes of texts without a receipt at which a session stops reading.
 const PENDING_BYTES_MAX: usize = 8 << 20;
-/// How long a receipt may take, unless the caller says otherwise.
-const SEND_MAX: Duration = Duration::from_secs(30);
-/// Never, as far as a session is concerned.
-const NEVER: Duration = Duration::from_secs(365 * 86_400);
-/// A message for this cluster only, by the name that replicators know.
-const THIS_CLUSTER: &str = "__local__";
-
-/// What a caller wants of its producer.
-#[derive(Clone, Debug)]
-pub(crate) struct ProducerParameters {
-    pub(crate) send_max: Duration,
-    name: Option<String>,
-    pending_max: usize,
-    initial_sequence_id: Option<u64>,
-    compression: CompressionType,
-    routing: Routing,
-}
-
-type KeyHash = fn(&str) -> u32;
-
-/// Which partition gets a message.
-#[derive(Clone, Copy, Debug)]
-struct Routing {
-    /// Messages without a key go to one partition.
-    to_one: bool,
-    hash: KeyHash,
-}
-
-impl ProducerParameters {
-    /// # Errors
-    /// [`UpgradeRefusal`]: one of them is not possible.
-    pub(crate) fn read(query: &mut Query) -> Result<Self, UpgradeRefusal> {
-        let send_max = query.millis("sendTimeoutMillis")?.unwrap_or(SEND_MAX);
-        if query.value::<bool>("batchingEnabled")?.unwrap_or(false) {
-            let reason = "batches are not made for WebSockets: leave batchingEnabled out";
-            return Err(UpgradeRefusal::new(hyper::StatusCode::NOT_IMPLEMENTED, reason));
-        }
-        let pending_max = query.value::<usize>("maxPendingMessages")?.unwrap_or(PENDING_MAX);
-        let compressions = [
-            ("NONE", CompressionType::None),
-            ("LZ4", CompressionType::Lz4),
-            ("ZLIB", CompressionType::Zlib),
-            ("ZSTD", CompressionType::Zstd),
-            ("SNAPPY", CompressionType::Snappy),
-        ];
-        let hashes: [(&str, KeyHash); 2] = [
-            ("JavaStringHash", java_string_hash),
-            ("Murmur3_32Hash", |key| murmur3_32(key.as_bytes())),
-        ];
-        let modes = [("RoundRobinPartition", false), ("SinglePartition", true)];
-        Ok(Self {
-            send_max: if send_max.is_zero() {
-                NEVER
-            } else {
-                send_max.min(NEVER)
-            },
-            name: query.text("producerName").filter(|name| !name.is_empty()),
-            pending_max: pending_max.clamp(1, PENDING_MAX),
-            initial_sequence_id: query.value("initialSequenceId")?,
-            compression: query
-                .choice("compressionType", &compressions)?
-                .unwrap_or(CompressionType::None),
-            routing: Routing {
-                to_one: query.choice("messageRoutingMode", &modes)?.unwrap_or(false),
-                hash: query
-                    .choice("hashingScheme", &hashes)?
-                    .unwrap_or(java_string_hash),
-            },
-        })
-    }
-}
-
 type Receipt = Pin<Box<dyn Future<Output = Result<SendReceipt, SendFailure>> + Send>>;
-
-/// Why a message is not stored, or not known to be.
-#[derive(Debug)]
-struct SendFailure {
-    code: ErrorCode,
-    reason: String,
-    /// Its producer is no more.
-    is_last: bool,
-}
-
-impl SendFailure {
-    fn of_text(code: ErrorCode, reason: impl Into<String>) -> Self {
-        let reason = reason.into();
-        Self {
-            code,
-            reason,
-            is_last: false,
-        }
-    }
-}
-
-impl From<ClientError> for SendFailure {
-    fn from(error: ClientError) -> Self {
-        let code = match error.code() {
-            Some(ServerError::AuthorizationError) => ErrorCode::NotAuthorized,
-            _ => ErrorCode::Unknown,
-        };
-        Self {
-            code,
-            reason: said(&error),
-            is_last: matches!(
-                error,
-                ClientError::ClosedByBroker | ClientError::Disconnected { .. }
-            ),
-        }
-    }
-}
+/// The receipt of a batch, and which of how many messages of it is meant.
+type BatchReceipt = (Shared<Receipt>, usize, usize);
 
 /// A text that is not answered yet.
 struct Unanswered {
@@ -154,13 +46,21 @@ struct Unanswered {
 pub(crate) struct ProducerSession {
     /// Its connections live as long as the session.
     _link: Link,
-    parts: Vec<Producer>,
+    counters: Arc<DoorCounters>,
+    partitions: Partitions,
     parameters: ProducerParameters,
-    /// The partition of the next message without a key.
-    next_part: usize,
     next_sequence_id: Option<u64>,
     pending: VecDeque<Unanswered>,
     pending_bytes: usize,
+    /// By partition; none where each message goes alone.
+    open: Vec<OpenBatch>,
+}
+
+/// What of a partition waits for others.
+struct OpenBatch {
+    batches: Batches<oneshot::Sender<BatchReceipt>>,
+    /// When it has waited long enough; `None`: nothing waits.
+    due: Option<Instant>,
 }
 
 impl ProducerSession {
@@ -170,29 +70,31 @@ impl ProducerSession {
         mut link: Link,
         target: &SessionTarget,
         parameters: ProducerParameters,
+        counters: Arc<DoorCounters>,
     ) -> Result<Self, UpgradeRefusal> {
         let mut options = ProducerOptions {
             max_pending: parameters.pending_max,
-            lookup: false,
             ..ProducerOptions::default()
         };
         if let Some(name) = &parameters.name {
             options = options.name(name);
         }
-        let mut parts = Vec::new();
-        for topic in link.topics(&target.topic.to_string()).await? {
-            let made = link.at(&topic, None, |connection| {
-                let (options, topic) = (options.clone(), topic.clone());
-                async move { connection.producer(&topic, options).await }
-            });
-            parts.push(made.await?);
+        let partitions = Partitions::open(&mut link, &target.topic, &options, parameters.routing).await?;
+        let mut open = Vec::new();
+        if let Some(batching) = parameters.batching {
+            open.extend(partitions.producers().iter().map(|producer| OpenBatch {
+                batches: Batches::new(
+                    batching.messages_max,
+                    u64::try_from(producer.success().last_sequence_id.unwrap_or(-1)).ok(),
+                ),
+                due: None,
+            }));
         }
-        // Sessions begin at different partitions.
-        let next_part = usize::try_from(clock::now().0 >> 10).unwrap_or_default() % parts.len().max(1);
         Ok(Self {
             _link: link,
-            parts,
-            next_part,
+            counters,
+            open,
+            partitions,
             next_sequence_id: parameters.initial_sequence_id.map(|last| last.saturating_add(1)),
             parameters,
             pending: VecDeque::new(),
@@ -222,12 +124,15 @@ impl ProducerSession {
         stop: &mut ShutdownToken,
         ticks: &mut Interval,
     ) -> Result<(), SessionEnd> {
-        let has_room =
-            self.pending.len() < self.parameters.pending_max && self.pending_bytes < PENDING_BYTES_MAX;
+        let has_room = self.has_room();
         tokio::select! {
             biased;
             () = stop.triggered() => Err(SessionEnd::stopping()),
             _ = ticks.tick() => self.on_tick(socket).await,
+            () = at(self.due()) => {
+                self.send_due(Instant::now()).await;
+                Ok(())
+            }
             receipt = first(&mut self.pending) => self.on_receipt(socket, receipt).await,
             text = socket.next(), if has_room => self.on_text(&text?).await,
         }
@@ -235,7 +140,7 @@ impl ProducerSession {
 
     async fn on_tick(&mut self, socket: &mut Socket) -> Result<(), SessionEnd> {
         socket.on_tick().await?;
-        let ended = self.parts.iter().find_map(Producer::end_reason);
+        let ended = self.partitions.end_reason();
         match ended.filter(|_| self.pending.is_empty()) {
             Some(error) => Err(SessionEnd::moved(&said(&error))),
             None => Ok(()),
@@ -253,6 +158,7 @@ impl ProducerSession {
         self.pending_bytes = self.pending_bytes.saturating_sub(pending.bytes);
         let failure = match receipt {
             Ok(receipt) => {
+                self.counters.messages_in.add_one();
                 return socket
                     .send(&ProducerAck::stored(&receipt.message_id, pending.context))
                     .await;
@@ -288,14 +194,8 @@ impl ProducerSession {
                 )
             }
         };
-        let deadline = Instant::now() + self.parameters.send_max;
         let receipt: Receipt = match began {
-            Ok(sent) => Box::pin(async move {
-                match tokio::time::timeout_at(deadline, sent.receipt()).await {
-                    Ok(outcome) => outcome.map_err(SendFailure::from),
-                    Err(_) => Err(ClientError::TimedOut { what: "SEND" }.into()),
-                }
-            }),
+            Ok(receipt) => receipt,
             Err(failure) => Box::pin(std::future::ready(Err(failure))),
         };
         self.pending_bytes += text.len();
@@ -304,87 +204,163 @@ impl ProducerSession {
             context,
             bytes: text.len(),
         });
+        // Nothing more is read now, so nothing more can fill them.
+        if !self.has_room() {
+            self.send_all().await;
+        }
         Ok(())
     }
 
-    async fn begin(&mut self, message: ProducerMessage) -> Result<PendingSend, SendFailure> {
+    fn has_room(&self) -> bool {
+        self.pending.len() < self.parameters.pending_max && self.pending_bytes < PENDING_BYTES_MAX
+    }
+
+    /// Sends a message, or puts it into a batch; what comes of it is told by the receipt.
+    async fn begin(&mut self, message: ProducerMessage) -> Result<Receipt, SendFailure> {
         let chosen = message.sequence_id;
-        let message = self.outgoing(message)?;
-        let sequence_id = chosen.or_else(|| {
+        let message = outgoing(message)?;
+        let chosen = chosen.or_else(|| {
             let next = self.next_sequence_id?;
             self.next_sequence_id = Some(next.saturating_add(1));
             Some(next)
         });
-        let part = self.part_of(message.metadata.partition_key.as_deref());
-        let Some(producer) = self.parts.get(part) else {
-            return Err(SendFailure::of_text(
-                ErrorCode::Unknown,
-                "the topic has no such partition",
-            ));
-        };
-        let began = match sequence_id {
-            Some(sequence_id) => producer.begin_send_as(sequence_id, message).await,
-            None => producer.begin_send(message).await,
-        };
-        Ok(began?)
+        let partition = self
+            .partitions
+            .of_message(message.metadata.partition_key.as_deref());
+        let deadline = Instant::now() + self.parameters.send_max;
+        if self.parameters.batching.is_some() {
+            return self.join(partition, chosen, message, deadline).await;
+        }
+        let message = packed(message, self.parameters.compression);
+        let message = message.map_err(|error| SendFailure::of_text(ErrorCode::Unknown, error.to_string()))?;
+        let sent = send(&self.partitions, partition, chosen, message).await?;
+        Ok(Box::pin(async move {
+            within(deadline, async { Ok(sent.receipt().await?) }).await
+        }))
     }
 
-    /// The message that a caller means.
-    fn outgoing(&self, message: ProducerMessage) -> Result<OutgoingMessage, SendFailure> {
-        let malformed = |reason: &str| SendFailure::of_text(ErrorCode::FailedToDeserializeFromJson, reason);
-        if let Some(field) = message.not_served() {
-            return Err(malformed(&format!("the field {field} is not served")));
+    /// Puts a message into the batch of its partition, and sends what is full by that.
+    async fn join(
+        &mut self,
+        partition: usize,
+        chosen: Option<u64>,
+        message: OutgoingMessage,
+        deadline: Instant,
+    ) -> Result<Receipt, SendFailure> {
+        let none = || SendFailure::of_text(ErrorCode::Unknown, "the topic has no such partition");
+        let open = self.open.get(partition).ok_or_else(none)?;
+        let sequence_id = chosen.unwrap_or_else(|| open.batches.next_sequence_id());
+        if !open.batches.fits(sequence_id, &message) {
+            self.send_batch(partition).await;
         }
-        // As Pulsar has it, a time that is none and a payload that is none are the same to a caller.
-        let unreadable = |reason: String| SendFailure::of_text(ErrorCode::PayloadEncoding, reason);
-        let Some(Text(payload)) = message.payload else {
-            return Err(unreadable("the message has no payload".to_owned()));
-        };
-        let payload = STANDARD.decode(payload);
-        let payload = payload.map_err(|error| unreadable(format!("the payload is not base64: {error}")))?;
-        let mut outgoing = OutgoingMessage::new(payload);
-        let metadata = &mut outgoing.metadata;
-        metadata.partition_key = message.key.map(|key| key.0);
-        let properties = message.properties.unwrap_or_default().into_iter();
-        metadata.properties = properties
-            .map(|(key, Text(value))| KeyValue { key, value })
-            .collect();
-        if let Some(text) = message.event_time {
-            let ms = time::parse(&text);
-            let ms = ms.ok_or_else(|| unreadable("the eventTime is no time of ISO 8601".to_owned()))?;
-            metadata.event_time = Some(ms);
+        // A message that is delivered later goes alone.
+        let is_alone = message.metadata.deliver_at_time.is_some();
+        let delay = self.parameters.batching.map_or(Duration::ZERO, |it| it.delay);
+        let open = self.open.get_mut(partition).ok_or_else(none)?;
+        let (answer, receipt) = oneshot::channel::<BatchReceipt>();
+        open.batches.push(sequence_id, message, answer);
+        open.due.get_or_insert(Instant::now() + delay);
+        if is_alone || open.batches.is_full() {
+            self.send_batch(partition).await;
         }
-        metadata.replicate_to = message.replication_clusters.unwrap_or_default();
-        if message.disable_replication.unwrap_or(false) {
-            metadata.replicate_to = vec![THIS_CLUSTER.to_owned()];
-        }
-        metadata.deliver_at_time = match (message.deliver_at, message.deliver_after_ms) {
-            (Some(ms), _) => Some(ms),
-            (None, Some(after)) => Some(clock::wall_ms().cast_signed().saturating_add(after)),
-            (None, None) => None,
-        };
-        if self.parameters.compression != CompressionType::None {
-            let packed = compress(&outgoing.payload, self.parameters.compression);
-            let packed =
-                packed.map_err(|error| SendFailure::of_text(ErrorCode::Unknown, error.to_string()))?;
-            metadata.compression = Some(self.parameters.compression as i32);
-            metadata.uncompressed_size = u32::try_from(outgoing.payload.len()).ok();
-            outgoing.payload = Bytes::from(packed);
-        }
-        Ok(outgoing)
+        Ok(Box::pin(async move {
+            let receipt = async {
+                let gone = |_| SendFailure::of_text(ErrorCode::Unknown, "the session ends");
+                let (batch, index, size) = receipt.await.map_err(gone)?;
+                let mut receipt = batch.await?;
+                if size > 1 {
+                    receipt.message_id.batch_index = i32::try_from(index).ok();
+                    receipt.message_id.batch_size = i32::try_from(size).ok();
+                }
+                Ok(receipt)
+            };
+            within(deadline, receipt).await
+        }))
     }
 
-    fn part_of(&mut self, key: Option<&str>) -> usize {
-        let count = self.parts.len().max(1);
-        match key {
-            Some(key) => usize::try_from((self.parameters.routing.hash)(key)).unwrap_or_default() % count,
-            None if self.parameters.routing.to_one => self.next_part,
-            None => {
-                let part = self.next_part;
-                self.next_part = (part + 1) % count;
-                part
+    /// Sends what waits of a partition.
+    async fn send_batch(&mut self, partition: usize) {
+        let Some(open) = self.open.get_mut(partition) else {
+            return;
+        };
+        open.due = None;
+        let members = open.batches.take();
+        if members.is_empty() {
+            return;
+        }
+        self.partitions.on_batch(partition);
+        let sent = match entry_of(&members, self.parameters.compression) {
+            Ok((sequence_id, entry)) => send(&self.partitions, partition, Some(sequence_id), entry).await,
+            Err(error) => Err(SendFailure::of_text(ErrorCode::Unknown, error.to_string())),
+        };
+        let receipt: Receipt = match sent {
+            Ok(sent) => Box::pin(async move { Ok(sent.receipt().await?) }),
+            Err(failure) => Box::pin(std::future::ready(Err(failure))),
+        };
+        let (receipt, size) = (receipt.shared(), members.len());
+        for (index, member) in members.into_iter().enumerate() {
+            // Who does not wait for it any more has been answered.
+            let _ = member.answer.send((receipt.clone(), index, size));
+        }
+    }
+
+    /// When the first batch has waited long enough.
+    fn due(&self) -> Option<Instant> {
+        self.open.iter().filter_map(|open| open.due).min()
+    }
+
+    async fn send_due(&mut self, now: Instant) {
+        for partition in 0..self.open.len() {
+            let due = self.open.get(partition).and_then(|open| open.due);
+            if due.is_some_and(|due| due <= now) {
+                self.send_batch(partition).await;
             }
         }
+    }
+
+    async fn send_all(&mut self) {
+        for partition in 0..self.open.len() {
+            self.send_batch(partition).await;
+        }
+    }
+}
+
+/// Sends an entry under this number, or the next one.
+async fn send(
+    partitions: &Partitions,
+    partition: usize,
+    sequence_id: Option<u64>,
+    message: OutgoingMessage,
+) -> Result<PendingSend, SendFailure> {
+    let Some(producer) = partitions.producer(partition) else {
+        return Err(SendFailure::of_text(
+            ErrorCode::Unknown,
+            "the topic has no such partition",
+        ));
+    };
+    let began = match sequence_id {
+        Some(sequence_id) => producer.begin_send_as(sequence_id, message).await,
+        None => producer.begin_send(message).await,
+    };
+    Ok(began?)
+}
+
+/// What comes of a message, if it comes in time.
+async fn within(
+    deadline: Instant,
+    receipt: impl Future<Output = Result<SendReceipt, SendFailure>>,
+) -> Result<SendReceipt, SendFailure> {
+    match tokio::time::timeout_at(deadline, receipt).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(ClientError::TimedOut { what: "SEND" }.into()),
+    }
+}
+
+/// Waits until then; for ever if that is never.
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 

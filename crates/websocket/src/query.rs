@@ -11,12 +11,8 @@ use pharos_admin_api::paths::decode_query;
 use crate::UpgradeRefusal;
 
 /// Parameters that Pulsar has and this broker has not.
-const NOT_SERVED: [&str; 8] = [
-    "batchingMaxMessages",
-    "batchingMaxPublishDelay",
+const NOT_SERVED: [&str; 4] = [
     "encryptionKeys",
-    "maxRedeliverCount",
-    "deadLetterTopic",
     "subscriptionRolePrefix",
     "topics",
     "topicsPattern",
@@ -144,7 +140,7 @@ mod tests {
                 .status
                 .as_u16()
         };
-        assert_eq!(status("deadLetterTopic=x"), 501);
+        assert_eq!(status("encryptionKeys=x"), 501);
         assert_eq!(status("hello=x"), 400);
         assert_eq!(status("a=1&a=2"), 400);
         assert_eq!(status("a=%ff"), 400);

@@ -50,6 +50,11 @@ impl ConsumerSource {
         })
     }
 
+    /// The name of its topic.
+    pub(crate) fn topic(&self) -> &str {
+        &self.topic
+    }
+
     /// Whether nothing is missed by subscribing again: the broker, or a reader itself, knows where it was.
     pub(crate) fn may_reopen(&self) -> bool {
         self.subscribing.start.is_some() || self.subscribing.options.command.durable != Some(false)

@@ -30,6 +30,7 @@ mod monitoring;
 mod page;
 mod process;
 mod topic;
+mod web_socket;
 
 use page::Page;
 
@@ -58,7 +59,11 @@ async fn show(State(admin): State<Admin>, headers: HeaderMap) -> ApiResult<Respo
             false => Page::default(),
         };
         let (cluster, single_topics) = (&admin.options.cluster_name, admin.options.topic_metrics);
-        let bytes = render(page, cluster, single_topics, &snapshot).into_bytes();
+        let mut page = render(page, cluster, single_topics, &snapshot);
+        if let Some(door) = &admin.options.web_socket {
+            web_socket::write(&mut page, cluster, &door.counts());
+        }
+        let bytes = page.into_bytes();
         drop(turn);
         bytes
     });

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::certificates::Authority;
 use crate::support::web_socket::{UPGRADE, WEB_SOCKETS, WebSocket};
-use crate::support::{Node, PATIENCE, credentials_in, soon};
+use crate::support::{Node, PATIENCE, credentials_in, soon, until};
 
 const SECRET: [u8; 32] = [7; 32];
 const TOPIC: &str = "persistent/public/default/t";
@@ -145,6 +145,70 @@ async fn a_websocket_needs_what_a_client_needs() {
             && line["allowed"] == false),
         "{audit}"
     );
+}
+
+/// Dead letters are published with the rights of who consumes, and stay where they are without them.
+#[tokio::test]
+async fn dead_letters_need_the_right_to_produce() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path(), &[]);
+    let (ann, car) = (token(&Claims::of("ann")), token(&Claims::of("car")));
+    let as_ann = format!("Authorization: Bearer {ann}\n");
+    let letters = "persistent/public/default/letters";
+    let grant = |topic: &str, action: &str| {
+        let path = format!("/admin/v2/{topic}/permissions/car");
+        let (status, body) = node.call_with(&as_ann, "POST", &path, &format!("[\"{action}\"]"));
+        assert_eq!(status, 204, "{body}");
+    };
+    let of = |topic: &str, what: &str| {
+        let path = format!("/admin/v2/{topic}/stats");
+        let (_, body) = node.call_with(&as_ann, "GET", &path, "");
+        let stats: Value = serde_json::from_str(&body).unwrap_or_default();
+        stats.pointer(what).and_then(Value::as_u64)
+    };
+    grant(TOPIC, "consume");
+    let mut producer = WebSocket::try_open(&node, &format!("producer/{TOPIC}"), &bearer(&ann))
+        .await
+        .unwrap();
+    let path = format!(
+        "consumer/{TOPIC}/s?subscriptionType=Shared&maxRedeliverCount=1&deadLetterTopic=letters&negativeAckRedeliveryDelay=1"
+    );
+    let mut consumer = WebSocket::try_open(&node, &path, &bearer(&car)).await.unwrap();
+    producer.produce("poison").await;
+    for _ in 0..2 {
+        let (_, id) = consumer.receive().await;
+        consumer
+            .say(&serde_json::json!({"type": "negativeAcknowledge", "messageId": id}))
+            .await;
+    }
+    until("it is refused", || {
+        node.logged()
+            .contains("a dead letter is not stored")
+            .then_some(())
+    })
+    .await;
+    assert_eq!(of(TOPIC, "/subscriptions/s/msgBacklog"), Some(1));
+    grant(letters, "produce");
+    until("the letter is stored, and its message acknowledged", || {
+        (of(letters, "/msgInCounter") == Some(1) && of(TOPIC, "/subscriptions/s/msgBacklog") == Some(0))
+            .then_some(())
+    })
+    .await;
+    node.stop();
+    let audit = std::fs::read_to_string(dir.path().join("data/audit/audit.log")).unwrap();
+    let lines: Vec<Value> = audit
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for allowed in [false, true] {
+        assert!(
+            lines.iter().any(|line| line["door"] == "websocket"
+                && line["role"] == "car"
+                && line["topic"] == "persistent://public/default/letters"
+                && line["allowed"] == allowed),
+            "{audit}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -32,3 +32,5 @@ mod stalled_consumers;
 mod topic_compaction;
 mod transactions;
 mod web_socket;
+mod web_socket_batches;
+mod web_socket_letters;

@@ -361,9 +361,9 @@ async fn bad_input_is_answered_and_the_broker_goes_on() {
         ("producer/persistent/public/default/%FF", UPGRADE, 400),
         ("producer/persistent/public/default/t?hello=1", UPGRADE, 400),
         (
-            "producer/persistent/public/default/t?batchingEnabled=true",
+            "producer/persistent/public/default/t?batchingMaxMessages=5",
             UPGRADE,
-            501,
+            400,
         ),
         (
             "producer/persistent/public/default/t?compressionType=ZIP",
@@ -377,7 +377,12 @@ async fn bad_input_is_answered_and_the_broker_goes_on() {
             400,
         ),
         (
-            "consumer/persistent/public/default/t/s?deadLetterTopic=x",
+            "consumer/persistent/public/default/t/s?maxRedeliverCount=3",
+            UPGRADE,
+            400,
+        ),
+        (
+            "producer/persistent/public/default/t?encryptionKeys=x",
             UPGRADE,
             501,
         ),
