@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_millis(50);
 
 /// An entry: which message it is, or a marker and whom it is for; and the cluster that it came from.
 #[derive(Clone)]
-struct Entry {
+struct LoggedHere {
     what: What,
     from: Option<usize>,
 }
@@ -26,8 +26,8 @@ enum What {
     Marker(Marker, Option<usize>),
 }
 
-struct Cluster {
-    log: Vec<Entry>,
+struct ClusterInTouch {
+    log: Vec<LoggedHere>,
     /// How far each other cluster was sent the log.
     sent: Vec<usize>,
     snapshots: Snapshots,
@@ -36,8 +36,8 @@ struct Cluster {
     acked_to: usize,
 }
 
-struct World {
-    clusters: Vec<Cluster>,
+struct ClustersInTouch {
+    clusters: Vec<ClusterInTouch>,
     messages: u64,
     ids: u64,
     now_ms: u64,
@@ -48,7 +48,7 @@ struct World {
 
 /// What happens.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Happening {
     Publish(usize),
     /// The next entries go from one to another.
     Send(usize, usize, usize),
@@ -66,9 +66,9 @@ fn position(index: usize) -> Position {
     Position::new(1, index as u64)
 }
 
-impl World {
+impl ClustersInTouch {
     fn new(clusters: usize) -> Self {
-        let cluster = |_| Cluster {
+        let cluster = |_| ClusterInTouch {
             log: Vec::new(),
             sent: vec![0; clusters],
             snapshots: Snapshots::new(0),
@@ -87,7 +87,7 @@ impl World {
 
     fn write(&mut self, at: usize, marker: Marker, only: Option<usize>) {
         let what = What::Marker(marker, only);
-        self.clusters[at].log.push(Entry { what, from: None });
+        self.clusters[at].log.push(LoggedHere { what, from: None });
     }
 
     fn others(&self, at: usize) -> Vec<&'static str> {
@@ -95,30 +95,30 @@ impl World {
         others.map(|other| NAMES[other]).collect()
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: Happening) {
         self.now_ms += 1;
         let count = self.clusters.len();
         match step {
-            Step::Publish(at) => {
+            Happening::Publish(at) => {
                 let at = at % count;
                 let what = What::Message(self.messages);
                 self.messages += 1;
-                self.clusters[at].log.push(Entry { what, from: None });
+                self.clusters[at].log.push(LoggedHere { what, from: None });
                 let now_ms = self.now_ms;
                 self.clusters[at].snapshots.on_data(now_ms);
             }
-            Step::Send(from, to, entries) => {
+            Happening::Send(from, to, entries) => {
                 let (from, to) = (from % count, to % count);
                 for _ in 0..entries {
                     self.send(from, to);
                 }
             }
-            Step::Again(from, to, entries) => {
+            Happening::Again(from, to, entries) => {
                 let (from, to) = (from % count, to % count);
                 let sent = &mut self.clusters[from].sent[to];
                 *sent = sent.saturating_sub(entries);
             }
-            Step::Ack(at, entries) => {
+            Happening::Ack(at, entries) => {
                 let cluster = &mut self.clusters[at % count];
                 let to = (cluster.acked_to + entries).min(cluster.log.len());
                 for entry in &cluster.log[cluster.acked_to..to] {
@@ -128,8 +128,8 @@ impl World {
                 }
                 cluster.acked_to = to;
             }
-            Step::Tick(at) => self.tick(at % count),
-            Step::Crash(at) => {
+            Happening::Tick(at) => self.tick(at % count),
+            Happening::Crash(at) => {
                 let now_ms = self.now_ms;
                 let cluster = &mut self.clusters[at % count];
                 cluster.snapshots = Snapshots::new(now_ms);
@@ -144,7 +144,7 @@ impl World {
                     }
                 }
             }
-            Step::Pause => self.now_ms += 60,
+            Happening::Pause => self.now_ms += 60,
         }
     }
 
@@ -160,7 +160,7 @@ impl World {
         }
         let index = self.clusters[to].log.len();
         let what = entry.what;
-        self.clusters[to].log.push(Entry {
+        self.clusters[to].log.push(LoggedHere {
             what: what.clone(),
             from: Some(from),
         });
@@ -242,19 +242,19 @@ impl World {
     }
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<Happening>> {
     let at = || 0..3_usize;
     let step = prop_oneof![
-        4 => at().prop_map(Step::Publish),
-        8 => (at(), 1..3_usize, 1..4_usize).prop_map(|(from, by, entries)| Step::Send(from, from + by, entries)),
-        1 => (at(), at(), 1..6_usize).prop_map(|(from, to, entries)| Step::Again(from, to, entries)),
+        4 => at().prop_map(Happening::Publish),
+        8 => (at(), 1..3_usize, 1..4_usize).prop_map(|(from, by, entries)| Happening::Send(from, from + by, entries)),
+        1 => (at(), at(), 1..6_usize).prop_map(|(from, to, entries)| Happening::Again(from, to, entries)),
         // Mostly at one of them, as applications do.
-        5 => (1..8_usize).prop_map(|entries| Step::Ack(0, entries)),
-        1 => (at(), 1..8_usize).prop_map(|(at, entries)| Step::Ack(at, entries)),
-        2 => Just(Step::Tick(0)),
-        1 => at().prop_map(Step::Tick),
-        1 => at().prop_map(Step::Crash),
-        1 => Just(Step::Pause),
+        5 => (1..8_usize).prop_map(|entries| Happening::Ack(0, entries)),
+        1 => (at(), 1..8_usize).prop_map(|(at, entries)| Happening::Ack(at, entries)),
+        2 => Just(Happening::Tick(0)),
+        1 => at().prop_map(Happening::Tick),
+        1 => at().prop_map(Happening::Crash),
+        1 => Just(Happening::Pause),
     ];
     prop::collection::vec(step, 1..250)
 }
@@ -264,7 +264,7 @@ proptest! {
 
     #[test]
     fn no_subscription_passes_what_was_not_acknowledged(count in 2..=3_usize, steps in steps()) {
-        let mut world = World::new(count);
+        let mut world = ClustersInTouch::new(count);
         for step in steps {
             world.step(step);
         }
@@ -274,21 +274,21 @@ proptest! {
 #[test]
 fn subscriptions_follow_once_everything_went_its_way() {
     for count in 2..=3 {
-        let mut world = World::new(count);
-        let exchange = |world: &mut World| {
+        let mut world = ClustersInTouch::new(count);
+        let exchange = |world: &mut ClustersInTouch| {
             for from in 0..count {
                 for to in 0..count {
-                    world.step(Step::Send(from, to, 100));
+                    world.step(Happening::Send(from, to, 100));
                 }
             }
         };
         for at in 0..count {
-            world.step(Step::Publish(at));
+            world.step(Happening::Publish(at));
         }
         for _ in 0..6 {
             exchange(&mut world);
-            world.step(Step::Ack(0, 100));
-            world.step(Step::Tick(0));
+            world.step(Happening::Ack(0, 100));
+            world.step(Happening::Tick(0));
         }
         exchange(&mut world);
         for cluster in &world.clusters {
@@ -298,10 +298,10 @@ fn subscriptions_follow_once_everything_went_its_way() {
         assert_eq!(world.updates, count as u64 - 1);
         // Without further messages nothing more is written.
         let length = world.clusters[0].log.len();
-        world.step(Step::Ack(0, 100));
-        world.step(Step::Tick(0));
-        world.step(Step::Pause);
-        world.step(Step::Tick(0));
+        world.step(Happening::Ack(0, 100));
+        world.step(Happening::Tick(0));
+        world.step(Happening::Pause);
+        world.step(Happening::Tick(0));
         assert_eq!(world.clusters[0].log.len(), length);
     }
 }

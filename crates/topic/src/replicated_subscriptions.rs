@@ -205,12 +205,13 @@ impl State {
 
     /// How far the replicated subscription is that is furthest behind; `None`: there is none, or the topic is sent nowhere.
     fn lowest_replicated(&self) -> Option<Ordinal> {
-        let nobody: Arc<str> = Arc::default();
+        let no_member: Arc<str> = Arc::default();
         let subscriptions = self.attached.subscriptions.values();
         let replicated = subscriptions.filter(|subscription| subscription.replicated.is_some());
         let places = replicated.map(|subscription| {
             let kind = subscription.body.kind();
-            kind.acked_to(&self.stored.cursors, &nobody).unwrap_or(Ordinal(0))
+            kind.acked_to(&self.stored.cursors, &no_member)
+                .unwrap_or(Ordinal(0))
         });
         places
             .min()
@@ -219,13 +220,16 @@ impl State {
 
     /// Tells other clusters which subscriptions passed a snapshot.
     fn tell_moved(&mut self, cx: &TopicContext) {
-        let nobody: Arc<str> = Arc::default();
+        let no_member: Arc<str> = Arc::default();
         let mut moved = Vec::new();
         for (name, subscription) in &mut self.attached.subscriptions {
             let Some(ahead) = &mut subscription.replicated else {
                 continue;
             };
-            let acked_to = subscription.body.kind().acked_to(&self.stored.cursors, &nobody);
+            let acked_to = subscription
+                .body
+                .kind()
+                .acked_to(&self.stored.cursors, &no_member);
             if let Some(places) = acked_to.and_then(|acked_to| ahead.take_passed(acked_to)) {
                 moved.push((name.clone(), places));
             }
@@ -520,12 +524,12 @@ impl Followed<'_> {
         if subscription.replicated.is_none() || subscription.fenced {
             return None;
         }
-        let nobody: Arc<str> = Arc::default();
+        let no_member: Arc<str> = Arc::default();
         let acked_to = subscription
             .body
             .kind()
-            .acked_to(&state.stored.cursors, &nobody)?;
-        // What was here before went nowhere, and nobody there acknowledged it.
+            .acked_to(&state.stored.cursors, &no_member)?;
+        // What was here before did not go there, and was not acknowledged there.
         let since = state.stored.replication.since(from)?;
         (since <= acked_to && acked_to < to).then_some(acked_to)
     }

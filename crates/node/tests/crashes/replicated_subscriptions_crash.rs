@@ -42,7 +42,7 @@ async fn take(consumer: &mut Consumer, count: usize, taken: &mut BTreeSet<String
 }
 
 #[tokio::test]
-async fn consumers_that_change_clusters_miss_nothing_whoever_is_killed() {
+async fn consumers_that_change_clusters_miss_nothing_when_both_are_killed() {
     let settings = ["--replication-subscriptions-snapshot-interval=20ms"];
     let [mut east, mut west] = ["east", "west"].map(|name| Cluster::start(name, &settings));
     for (one, other) in [(&east, &west), (&west, &east)] {
