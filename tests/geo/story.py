@@ -101,6 +101,48 @@ def partitions(pharos, other):
     ok("partitions go to partitions")
 
 
+def subscriptions(pharos, other):
+    """A subscription at one cluster is followed at the other, which has it from then on, and goes on with it."""
+    for home, away in ((pharos, other), (other, pharos)):
+        topic, name = f"followed-{home.cluster}", "followed"
+        # There is no word for it in the Python client, so pulsar-admin makes it.
+        publish(home, topic, [b"0-00"])
+        home.has_sent_all(topic, away)
+        publish(away, topic, [b"1-00"])
+        away.has_sent_all(topic, home)
+        home.admin("topics", "create-subscription", TOPICS + topic, "-s", name, "-m", "earliest", "-r")
+        assert "true" in home.admin("topics", "get-replicated-subscription-status", TOPICS + topic, "-s", name)
+        client = connect(home)
+        consumer = client.subscribe(TOPICS + topic, name, consumer_type=pulsar.ConsumerType.Shared)
+        for peer in (home, away):
+            publish(peer, topic, [f"{peer.cluster}-{n:02}".encode() for n in range(100)])
+        for _ in range(202):
+            consumer.acknowledge(consumer.receive(30_000))
+
+        def follows():
+            found = (away.ask(f"/admin/v2/persistent/public/default/{topic}/stats") or {}).get("subscriptions", {}).get(name)
+            # Markers may be left.
+            return found and found["isReplicated"] and found["msgBacklog"] < 20
+
+        until(f"{away.cluster} follows", follows, 60)
+        client.close()
+        away.has_sent_all(topic, home)
+        client = connect(away)
+        consumer = client.subscribe(TOPICS + topic, name, consumer_type=pulsar.ConsumerType.Shared)
+        publish(home, topic, [f"more-{n:02}".encode() for n in range(10)])
+        found = []
+        try:
+            while True:
+                message = consumer.receive(QUIET if len(found) >= 10 else 30_000)
+                consumer.acknowledge(message)
+                found.append(message.data())
+        except pulsar.Timeout:
+            client.close()
+        # A cursor follows up to the last place that both have compared.
+        assert set(found) >= {f"more-{n:02}".encode() for n in range(10)} and len(found) < 150, (away.cluster, len(found), found[:3])
+        ok(f"a subscription of {home.cluster} is followed", f"{len(found)} of 212 messages come after the change of clusters")
+
+
 class Schema(pulsar.schema.Record):
     x = pulsar.schema.Integer()
 
@@ -245,6 +287,7 @@ def main():
         both_ways(pharos, other)
         partitions(pharos, other)
         schemas(pharos, other)
+        subscriptions(pharos, other)
         names(pharos, other)
         kills(pharos, other)
     except BaseException:

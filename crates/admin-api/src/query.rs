@@ -228,7 +228,7 @@ pub struct ExamineQuery {
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateSubscriptionQuery {
-    /// Whether its position goes to other clusters; only `false` is served.
+    /// Whether other clusters are told how far it is.
     #[serde(default)]
     pub replicated: bool,
 }

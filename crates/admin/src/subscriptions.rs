@@ -377,7 +377,7 @@ async fn set_properties(
     .await
 }
 
-/// Whether a subscription is replicated, of each partition: none is.
+/// Whether a subscription is replicated, of each partition.
 async fn replicated(
     State(admin): State<Admin>,
     SubscriptionPath(topic, subscription): SubscriptionPath,
@@ -385,11 +385,14 @@ async fn replicated(
     stored_only(&topic, "Getting replicated subscription status")?;
     let mut answer = BTreeMap::new();
     for topic in target(&admin, &topic).topics {
-        let properties = admin
-            .subscriptions
-            .subscription_properties(topic.clone(), subscription.clone());
-        properties.await?;
-        answer.insert(topic.to_string(), false);
+        let name = topic.to_string();
+        let here = admin.subscriptions.is_replicated(topic, subscription.clone());
+        // Its owner answers for the partition alone.
+        let here = async {
+            here.await
+                .map(|is_replicated| BTreeMap::from([(name, is_replicated)]))
+        };
+        answer.extend(at_owner(here, None).await?);
     }
     Ok(Json(answer))
 }
@@ -397,15 +400,16 @@ async fn replicated(
 async fn set_replicated(
     State(admin): State<Admin>,
     SubscriptionPath(topic, subscription): SubscriptionPath,
-    RequiredJson(enabled): RequiredJson<bool>,
+    RequiredJson(is_replicated): RequiredJson<bool>,
 ) -> ApiResult<StatusCode> {
-    let _ = replicated(State(admin), SubscriptionPath(topic, subscription)).await?;
-    match enabled {
-        false => Ok(StatusCode::NO_CONTENT),
-        true => Err(ApiError::not_implemented(
-            "replicated subscriptions are not available in this release",
-        )),
-    }
+    stored_only(&topic, "Setting replicated subscription status")?;
+    let body = json_of(&is_replicated)?;
+    on_each_with(target(&admin, &topic), Some(body), |topic| {
+        admin
+            .subscriptions
+            .set_replicated(topic, subscription.clone(), is_replicated)
+    })
+    .await
 }
 
 async fn broadcast(

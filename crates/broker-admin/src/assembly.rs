@@ -203,6 +203,7 @@ impl Assembly<'_> {
         };
         self.subscription_rates(&mut stats, subscription, &all);
         stats.set_durable(subscription.is_durable);
+        stats.set_replicated(subscription.is_replicated);
         stats
     }
 

@@ -60,7 +60,7 @@ impl MessageAdmin {
             let place = match topic.backlog_entry(&subscription, nth).await {
                 Err(CursorError::NoSubscription(_)) if may_create => {
                     topic
-                        .create_subscription(subscription.clone(), StartAt::Earliest, false, &[])
+                        .create_subscription(subscription.clone(), StartAt::Earliest, false, &[], false)
                         .await
                         .or_else(|error| match error {
                             CursorError::Exists(_) => Ok(()),

@@ -114,6 +114,7 @@ impl TopicAdmin {
                     StartAt::Earliest,
                     wish.is_broadcast,
                     &wish.properties,
+                    wish.is_replicated,
                 );
                 match made.await {
                     // A consumer that knew of the new partition was faster.

@@ -46,7 +46,7 @@ impl SubscriptionAdmin {
     /// Creates a durable subscription at a place.
     ///
     /// # Errors
-    /// `Conflict`: exists. `NotFound`: no such topic. `NotAllowed`: non-persistent. `NotImplemented`: replicated.
+    /// `Conflict`: exists. `NotFound`: no such topic. `NotAllowed`: non-persistent, or one that cannot be replicated.
     pub async fn create_subscription(
         &self,
         topic: TopicName,
@@ -55,20 +55,20 @@ impl SubscriptionAdmin {
         properties: BTreeMap<String, String>,
         replicated: bool,
     ) -> Result<(), AdminError> {
-        if replicated {
-            let reason = "replicated subscriptions are not available in this release";
-            return Err(AdminError::NotImplemented(reason.to_owned()));
-        }
         let declared = self.homes.catalog().policies(topic.namespace());
         let broadcast = properties
             .iter()
             .any(|(property, value)| asks_for_broadcast(property, value))
             || declared.is_some_and(|policies| policies.is_broadcast_subscription(subscription.as_str()));
+        if replicated && broadcast {
+            let reason = "a broadcast subscription is not replicated";
+            return Err(AdminError::NotAllowed(reason.to_owned()));
+        }
         let properties: Vec<(String, String)> = properties.into_iter().collect();
         let made = self.homes.at_home(topic, move |topic| async move {
             let (at, remaining) = resolve(&topic, place).await?;
             topic
-                .create_subscription(subscription.clone(), at, broadcast, &properties)
+                .create_subscription(subscription.clone(), at, broadcast, &properties, replicated)
                 .await?;
             if !remaining.is_empty() {
                 topic
@@ -236,6 +236,39 @@ impl SubscriptionAdmin {
         let set = self.homes.at_home(topic, move |topic| async move {
             Ok(topic
                 .set_subscription_properties(&subscription, properties)
+                .await?)
+        });
+        set.await
+    }
+
+    /// Whether a subscription is replicated to other clusters.
+    ///
+    /// # Errors
+    /// See the [type](Self).
+    pub async fn is_replicated(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+    ) -> Result<bool, AdminError> {
+        let found = self.homes.at_home(topic, move |topic| async move {
+            Ok(topic.is_subscription_replicated(&subscription)?)
+        });
+        found.await
+    }
+
+    /// Says whether a subscription is replicated to other clusters.
+    ///
+    /// # Errors
+    /// See the [type](Self); `NotAllowed` for one that cannot be.
+    pub async fn set_replicated(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        is_replicated: bool,
+    ) -> Result<(), AdminError> {
+        let set = self.homes.at_home(topic, move |topic| async move {
+            Ok(topic
+                .set_subscription_replicated(&subscription, is_replicated)
                 .await?)
         });
         set.await

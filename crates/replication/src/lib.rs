@@ -9,6 +9,9 @@
 //! entry to the topic of the same name over there. What it decides by is without I/O and clock: [`SendWindow`] knows what is on
 //! its way, [`outgoing`](outgoing::outgoing) what becomes of an entry, [`RetryPace`] when it is tried again.
 //!
+//! What clusters tell each other of subscriptions are entries of the log too, [`Marker`]s, and go the same way; [`Snapshots`] and [`SnapshotsAhead`]
+//! know what they mean, without I/O and clock.
+//!
 //! Always true: the place that is stored is never behind an entry that has no receipt from over there; entries leave in the order
 //! of the log; after a break all without a receipt is sent again, from the first on. So nothing is lost or reordered, and what is
 //! sent again is told by its place ([`SOURCE_POSITION`](pharos_wire::message::SOURCE_POSITION)).
@@ -17,22 +20,28 @@
 
 mod credentials;
 mod links;
+mod markers;
 mod meter;
 pub mod outgoing;
 mod pace;
 mod remote;
 mod run;
 #[cfg(test)]
+mod snapshot_tests;
+mod snapshots;
+#[cfg(test)]
 mod tests;
 mod window;
 
 pub use credentials::remote_credentials;
 pub use links::{RemoteLink, RemoteLinks};
+pub use markers::{ClusterPlaces, Marker, is_of_subscriptions};
 pub use meter::{ReplicatorCounts, ReplicatorMeter};
 pub use pace::RetryPace;
 pub use pharos_admin_api::ClusterData;
 pub use remote::{RemoteCluster, RemoteDefaults, UnusableCluster, check_cluster_data};
 pub use run::{Replicated, ReplicatorSource, SourceEntry, SourceFault, SourceSchema, replicate};
+pub use snapshots::{SnapshotLimits, SnapshotStep, Snapshots, SnapshotsAhead};
 pub use window::{Answered, SendWindow, SentAs, UnexpectedAnswer};
 
 /// How the names of cursors and producers of replicators begin.
@@ -74,6 +83,8 @@ pub struct ReplicationLimits {
     pub from_earliest: bool,
     /// What connections have where a cluster's data say nothing.
     pub defaults: RemoteDefaults,
+    /// How subscriptions are replicated.
+    pub snapshots: SnapshotLimits,
 }
 
 impl Default for ReplicationLimits {
@@ -83,6 +94,7 @@ impl Default for ReplicationLimits {
             bytes_max: 32 << 20,
             from_earliest: false,
             defaults: RemoteDefaults::default(),
+            snapshots: SnapshotLimits::default(),
         }
     }
 }

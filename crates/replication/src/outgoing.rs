@@ -5,6 +5,8 @@ use pharos_types::Position;
 use pharos_wire::message::{self, PartsRef, Relayed, ReplicateTo};
 use pharos_wire::proto::CommandSend;
 
+use crate::is_of_subscriptions;
+
 /// Why an entry is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passed {
@@ -35,6 +37,7 @@ pub struct OutgoingEntry<'e> {
     /// Its messages.
     pub messages: u32,
     is_chunk: bool,
+    is_marker: bool,
     /// The version of its schema here, if it has one.
     pub schema_version: Option<&'e [u8]>,
     /// When its producer published it, in milliseconds since 1970.
@@ -52,7 +55,8 @@ pub fn outgoing<'e>(entry: &'e [u8], remote: &str, expired_before_ms: u64) -> Fa
     let Ok(facts) = message::peek(parts.metadata) else {
         return Fate::Passed(Passed::NoMessage);
     };
-    if facts.marker_type.is_some() {
+    let is_marker = facts.marker_type.is_some();
+    if is_marker && !facts.marker_type.is_some_and(is_of_subscriptions) {
         return Fate::Passed(Passed::NoMessage);
     }
     if facts.replicated_from.is_some() {
@@ -77,6 +81,7 @@ pub fn outgoing<'e>(entry: &'e [u8], remote: &str, expired_before_ms: u64) -> Fa
         sequence_id: facts.sequence_id,
         messages,
         is_chunk: facts.chunk.is_some(),
+        is_marker,
         schema_version: facts.schema_version.filter(|version| !version.is_empty()),
         publish_time_ms: facts.publish_time,
     })
@@ -87,6 +92,12 @@ impl OutgoingEntry<'_> {
     #[must_use]
     pub fn sequence_id(&self) -> u64 {
         self.sequence_id
+    }
+
+    /// Whether it is a marker, which is answered by its number everywhere.
+    #[must_use]
+    pub fn is_marker(&self) -> bool {
+        self.is_marker
     }
 
     /// The command and the bytes that go there. `schema_version`: over there; empty without one. `None`: its metadata cannot be
@@ -108,6 +119,7 @@ impl OutgoingEntry<'_> {
             sequence_id: self.sequence_id,
             num_messages: i32::try_from(self.messages).ok(),
             is_chunk: self.is_chunk.then_some(true),
+            marker: self.is_marker.then_some(true),
             ..CommandSend::default()
         };
         Some((send, bytes))

@@ -383,7 +383,7 @@ impl<S: ReplicatorSource> Replicated<'_, S> {
                     _room: room.split(bytes.len().min(room.num_permits())),
                     since: clock::now(),
                 };
-                let sent_as = match connection.answers_by_source() {
+                let sent_as = match connection.answers_by_source() && !found.is_marker() {
                     true => SentAs::Source(entry.position.ledger.0, entry.position.entry.0),
                     false => SentAs::Sequence(send.sequence_id),
                 };

@@ -99,6 +99,8 @@ pub struct SubscribeRequest {
     pub may_create: bool,
     /// Properties of a new subscription.
     pub properties: Vec<(String, String)>,
+    /// Whether other clusters are told how far a durable one is; `false` changes nothing of one that exists.
+    pub is_replicated: bool,
     /// For Key_Shared.
     pub key_shared: Option<KeySharedSpec>,
     /// For stats.

@@ -173,7 +173,7 @@ impl Dealing<'_> {
             let properties = &request.properties;
             let made = self
                 .0
-                .create_subscription_at(name.clone(), request.start, true, properties);
+                .create_subscription_at(name.clone(), request.start, true, properties, false);
             match made.await {
                 // Another consumer was faster.
                 Ok(()) | Err(CursorError::Exists(_)) => {}

@@ -21,6 +21,8 @@ pub(super) struct NewSubscription<'a> {
     /// Where its cursor starts.
     pub(super) start: Ordinal,
     pub(super) properties: &'a [(String, String)],
+    /// Whether other clusters are told how far it is.
+    pub(super) is_replicated: bool,
 }
 
 impl Attached {
@@ -40,6 +42,7 @@ impl Attached {
             is_broadcast: request.kind == SubscriptionType::Broadcast,
             start: stored.log.start_of(request.start),
             properties: &request.properties,
+            is_replicated: request.is_replicated && request.durable,
         };
         self.insert_subscription(cx, stored, new);
         Ok(())
@@ -58,6 +61,7 @@ impl Attached {
             is_broadcast,
             start,
             properties,
+            is_replicated,
         } = new;
         // Those of a carrier say it already.
         let carried = (is_broadcast && is_durable && !cx.is_carrier())
@@ -67,7 +71,13 @@ impl Attached {
         properties.extend(carried.map(CarrierSlots::to_property));
         let number = is_durable.then(|| stored.cursors.log().subscription_free().0);
         if let Some(number) = number {
-            let record = cursor_store::subscription_created(number, name.as_str(), is_broadcast, &properties);
+            let record = cursor_store::subscription_created(
+                number,
+                name.as_str(),
+                is_broadcast,
+                &properties,
+                is_replicated,
+            );
             stored.change_cursors(cx, |cursors| cursors.queue(record));
         }
         let body = if is_broadcast {
@@ -84,6 +94,7 @@ impl Attached {
             number,
             kind: None,
             properties,
+            replicated: is_replicated.then(Box::default),
             consumers: BTreeSet::new(),
             body,
             sharing: None,

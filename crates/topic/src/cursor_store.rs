@@ -9,7 +9,9 @@ use pharos_feed::Activity;
 use pharos_feed::ids::SlotId;
 use pharos_feed::slots::Slot;
 use pharos_managed_ledger::cursor::AckState;
-use pharos_managed_ledger::cursor_log::{self, CursorLog, CursorLogOptions, Record, SubscriptionId};
+use pharos_managed_ledger::cursor_log::{
+    self, CursorLog, CursorLogOptions, REPLICATED, Record, SubscriptionId,
+};
 use pharos_managed_ledger::{ManagedLedger, OpenError};
 use pharos_requests::error::chain;
 use pharos_runtime::{clock, spawn_local};
@@ -43,22 +45,28 @@ pub(super) fn subscription_created(
     name: &str,
     broadcast: bool,
     properties: &[(String, String)],
+    is_replicated: bool,
 ) -> Record {
     Record::SubscriptionCreated {
         subscription: SubscriptionId(number),
         name: name.to_owned(),
         kind: if broadcast { KIND_BROADCAST } else { KIND_ORDINARY },
-        properties: map(properties),
+        properties: map(properties, is_replicated),
         facts: Vec::new(),
     }
 }
 
-/// A subscription's properties were replaced.
-pub(super) fn subscription_changed(number: u32, broadcast: bool, properties: &[(String, String)]) -> Record {
+/// A subscription's properties were replaced, or whether it is replicated.
+pub(super) fn subscription_changed(
+    number: u32,
+    broadcast: bool,
+    properties: &[(String, String)],
+    is_replicated: bool,
+) -> Record {
     Record::SubscriptionChanged {
         subscription: SubscriptionId(number),
         kind: if broadcast { KIND_BROADCAST } else { KIND_ORDINARY },
-        properties: map(properties),
+        properties: map(properties, is_replicated),
         facts: Vec::new(),
     }
 }
@@ -120,8 +128,10 @@ pub(super) fn system_cursor_removed(name: &str) -> Record {
     }
 }
 
-fn map(properties: &[(String, String)]) -> BTreeMap<String, String> {
-    properties.iter().cloned().collect()
+/// What is stored as a subscription's properties. That it is replicated is one of them there, and nowhere else.
+fn map(properties: &[(String, String)], is_replicated: bool) -> BTreeMap<String, String> {
+    let replicated = is_replicated.then(|| (REPLICATED.to_owned(), "true".to_owned()));
+    properties.iter().cloned().chain(replicated).collect()
 }
 
 impl Stored {
@@ -187,11 +197,13 @@ pub(super) fn restore(state: &mut State, mut pending_acks: PendingBySubscription
             };
             slots.extend(restore_cursor(&mut body, SlotId(slot.0), cursor, now_ms));
         }
+        let properties = stored.properties.clone().into_iter();
         let subscription = Subscription {
             name: name.clone(),
             number: Some(id.0),
             kind: None,
-            properties: stored.properties.clone().into_iter().collect(),
+            replicated: stored.properties.contains_key(REPLICATED).then(Box::default),
+            properties: properties.filter(|(name, _)| name != REPLICATED).collect(),
             consumers: BTreeSet::new(),
             body,
             sharing: None,

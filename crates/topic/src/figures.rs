@@ -144,6 +144,8 @@ pub struct SubscriptionFigures {
     pub is_durable: bool,
     /// Its properties.
     pub properties: Vec<(String, String)>,
+    /// Whether other clusters are told how far it is.
+    pub is_replicated: bool,
     /// Consumers that are attached.
     pub consumer_count: usize,
     /// These, when asked for.
@@ -412,6 +414,7 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
         is_broadcast: subscription.is_broadcast(),
         is_durable: subscription.is_durable(),
         properties: subscription.properties.clone(),
+        is_replicated: subscription.replicated.is_some(),
         consumer_count: subscription.consumers.len(),
         consumers: Vec::new(),
         activity: subscription.activity,

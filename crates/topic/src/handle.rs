@@ -285,9 +285,10 @@ impl TopicHandle {
         start: StartAt,
         broadcast: bool,
         properties: &[(String, String)],
+        is_replicated: bool,
     ) -> Result<(), CursorError> {
         self.0
-            .create_subscription_at(name, start, broadcast, properties)
+            .create_subscription_at(name, start, broadcast, properties, is_replicated)
             .await
     }
 
@@ -399,5 +400,25 @@ impl TopicHandle {
         properties: Vec<(String, String)>,
     ) -> Result<(), CursorError> {
         self.0.set_subscription_properties(name, properties).await
+    }
+
+    /// Whether other clusters are told how far a subscription is.
+    ///
+    /// # Errors
+    /// `NoSubscription`.
+    pub fn is_subscription_replicated(&self, name: &SubscriptionName) -> Result<bool, CursorError> {
+        self.0.is_subscription_replicated(name)
+    }
+
+    /// Says whether other clusters are told how far a subscription is; durable when it resolves.
+    ///
+    /// # Errors
+    /// `NoSubscription`, `NotAllowed`, `Storage`.
+    pub async fn set_subscription_replicated(
+        &self,
+        name: &SubscriptionName,
+        is_replicated: bool,
+    ) -> Result<(), CursorError> {
+        self.0.set_subscription_replicated(name, is_replicated).await
     }
 }

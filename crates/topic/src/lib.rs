@@ -67,6 +67,7 @@ mod publish;
 mod quota;
 mod rates;
 mod reads;
+mod replicated_subscriptions;
 mod replication;
 mod retire;
 mod rivalry;

@@ -166,6 +166,7 @@ impl Topic {
         self.state.borrow_mut().set_policies(&self.cx, policies, version);
         self.state.borrow_mut().stored.follow_deduplication(&self.cx);
         self.state.borrow_mut().stored.follow_replication(&self.cx);
+        self.replicate_subscriptions();
     }
 
     /// Makes sure that the policies are those of now: the news of a change may still be on its way.

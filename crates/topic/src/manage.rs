@@ -29,6 +29,8 @@ pub struct DurableSubscription {
     pub is_broadcast: bool,
     /// Its properties.
     pub properties: Vec<(String, String)>,
+    /// Whether other clusters are told how far it is.
+    pub is_replicated: bool,
 }
 
 impl Attached {
@@ -42,6 +44,7 @@ impl Attached {
             name: subscription.name.clone(),
             is_broadcast: subscription.is_broadcast(),
             properties: subscription.properties.clone(),
+            is_replicated: subscription.replicated.is_some(),
         });
         facts.collect()
     }

@@ -162,6 +162,7 @@ impl StoredTopic {
         }
         topic.state.borrow_mut().stored.follow_deduplication(&topic.cx);
         topic.state.borrow_mut().stored.follow_replication(&topic.cx);
+        topic.replicate_subscriptions();
         super::carried::resume_dealing(&topic);
         super::transactions::end_orphans(&topic);
         topic

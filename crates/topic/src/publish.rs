@@ -8,7 +8,7 @@ use pharos_feed::READ_ENTRIES_MAX;
 use pharos_feed::entry::{EntryFacts, FeedEntry};
 use pharos_feed::ids::{ConnectionId, ProducerKey, ShardId};
 use pharos_ledger::NewEntry;
-use pharos_managed_ledger::{AppendError, DurableError, Forget};
+use pharos_managed_ledger::{AppendError, Appended, DurableError, Forget};
 use pharos_mesh::{FeedMessage, Message, ProducerRef, Publish, Receipt};
 use pharos_requests::error::{PublishError, chain};
 use pharos_runtime::{Nanos, clock, spawn_local};
@@ -20,8 +20,8 @@ use super::{Publishing, State, Stored, Topic, TopicContext, TopicLog};
 /// An entry that is appended but not yet durable.
 pub(super) struct Pending {
     ordinal: Ordinal,
-    connection: ConnectionId,
-    producer: ProducerRef,
+    /// Who waits for the receipt; `None`: it is the broker's own.
+    from: Option<(ConnectionId, ProducerRef)>,
     sequence_id: u64,
     highest_sequence_id: u64,
     position: Position,
@@ -36,8 +36,9 @@ pub(super) struct Pending {
 impl Pending {
     /// Answers an entry that will not become durable.
     pub(super) fn refuse(&self, cx: &TopicContext, error: PublishError) {
+        let Some(from) = self.from else { return };
         cx.send_failed(
-            (self.connection, self.producer),
+            from,
             self.sequence_id,
             self.highest_sequence_id,
             self.payload.len(),
@@ -97,8 +98,7 @@ impl Publishing {
                 }
                 self.pending.push_back(Pending {
                     ordinal: appended.ordinal,
-                    connection,
-                    producer,
+                    from: Some((connection, producer)),
                     sequence_id: entry.sequence_id,
                     highest_sequence_id: entry.highest_sequence_id,
                     position: appended.position,
@@ -127,6 +127,23 @@ impl Publishing {
             }
         }
         true
+    }
+
+    /// An entry of the broker's own was appended. It is fed like any other.
+    pub(super) fn push_own(&mut self, appended: Appended, payload: Bytes, facts: EntryFacts) {
+        let now = clock::now();
+        self.pending.push_back(Pending {
+            ordinal: appended.ordinal,
+            from: None,
+            sequence_id: 0,
+            highest_sequence_id: 0,
+            position: appended.position,
+            payload,
+            facts,
+            appended_at: now,
+            received_at: now,
+            numbered: None,
+        });
     }
 
     fn is_replicator(&mut self, key: ProducerKey) -> bool {
@@ -164,8 +181,7 @@ impl Publishing {
         };
         self.pending.push_back(Pending {
             ordinal: last.ordinal,
-            connection,
-            producer,
+            from: Some((connection, producer)),
             sequence_id: entry.sequence_id,
             highest_sequence_id: entry.highest_sequence_id,
             position: NOWHERE,
@@ -255,16 +271,20 @@ impl Publishing {
                 break;
             };
             self.stages.persistence.record(now.since(pending.appended_at));
-            self.stages.publish.record(now.since(pending.received_at));
-            if let Some(list) = receipts.get_mut(pending.connection.shard.index()) {
+            if pending.from.is_some() {
+                self.stages.publish.record(now.since(pending.received_at));
+            }
+            if let Some((connection, producer)) = pending.from
+                && let Some(list) = receipts.get_mut(connection.shard.index())
+            {
                 let receipt = Receipt {
-                    producer: pending.producer,
+                    producer,
                     sequence_id: pending.sequence_id,
                     highest_sequence_id: pending.highest_sequence_id,
                     position: pending.position,
                     bytes: u32::try_from(pending.payload.len()).unwrap_or(u32::MAX),
                 };
-                list.push((pending.connection, receipt));
+                list.push((connection, receipt));
             }
             if pending.position == NOWHERE {
                 continue;
@@ -342,6 +362,9 @@ impl State {
         } else if !entries.is_empty() {
             let table = self.stored.log.ledger.table();
             self.attached.links.feed(cx, &table, &entries);
+        }
+        if self.stored.replication.is_on() && !entries.is_empty() {
+            self.hear_clusters(cx, &entries);
         }
         self.stored.store_sequence_ids_if_due(cx);
         self.stored.log.maintain(cx);
@@ -424,7 +447,7 @@ pub(super) fn against_policies(
     {
         return Some(PublishError::NotAllowed("Exceed maximum message size".to_owned()));
     }
-    if policies.encryption_required && !entry.facts.is_encrypted {
+    if policies.encryption_required && !entry.facts.is_encrypted && !entry.facts.is_marker {
         return Some(PublishError::NotEncrypted);
     }
     let (most, deliver_at) = (

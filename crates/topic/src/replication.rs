@@ -21,6 +21,7 @@ use pharos_runtime::{Rate, clock, spawn_local};
 use pharos_types::{Ordinal, TopicName};
 use tokio::sync::oneshot;
 
+use super::replicated_subscriptions::{SubscriptionReplication, WantedMoves, since_of, since_properties};
 use super::{Stored, Topic, TopicContext};
 
 /// How often it is looked whether a transaction ended that holds readers back.
@@ -38,6 +39,10 @@ pub(super) fn is_replicator(producer: &str) -> bool {
 /// The replicators of a topic.
 #[derive(Default)]
 pub(crate) struct Replication {
+    /// What is known of replicated subscriptions, once there was one.
+    pub(super) subscriptions: Option<Box<SubscriptionReplication>>,
+    /// What other clusters want moved.
+    pub(super) wanted: WantedMoves,
     running: BTreeMap<Box<str>, Replicator>,
     /// Who waits until all of them have a durable cursor: told by being dropped.
     waiting: Vec<oneshot::Sender<()>>,
@@ -52,6 +57,8 @@ struct Replicator {
     is_durable: bool,
     /// Why it could not be made so.
     fault: Option<String>,
+    /// From here on everything went there that is for there.
+    since: Ordinal,
     /// What was stored of the cluster when it was looked at last.
     cluster: Option<ClusterData>,
     /// Dropped, it ends.
@@ -79,6 +86,22 @@ impl Replication {
     /// Whether entries go to other clusters.
     pub(super) fn is_on(&self) -> bool {
         !self.running.is_empty()
+    }
+
+    /// The clusters that the topic is sent to.
+    pub(super) fn remotes(&self) -> impl Iterator<Item = &str> {
+        self.running.keys().map(|remote| &**remote)
+    }
+
+    /// Whether it is sent to all of them now.
+    pub(super) fn are_all_connected(&self) -> bool {
+        let mut running = self.running.values();
+        running.all(|replicator| replicator.meter.connected().is_some())
+    }
+
+    /// From where on everything went to a cluster that was for there; `None`: the topic is not sent there.
+    pub(super) fn since(&self, remote: &str) -> Option<Ordinal> {
+        self.running.get(remote).map(|replicator| replicator.since)
     }
 
     /// Whether something before `end` is not over there yet.
@@ -208,18 +231,21 @@ impl Stored {
     fn start_replicator(&mut self, cx: &TopicContext, remote: Box<str>, cluster: Option<ClusterData>) {
         let Some(me) = cx.me() else { return };
         let (first, end) = (self.log.ledger.first(), self.log.ledger.durable_end());
-        let stored = self.cursors.system_cursor(&cursor_name(&remote));
-        let stored = stored.map(|stored| stored.position.max(first).min(end));
+        let cursor = self.cursors.system_cursor(&cursor_name(&remote));
+        let stored = cursor.map(|stored| stored.position.max(first).min(end));
         let place = stored.unwrap_or(match cx.shard.remote.limits().from_earliest {
             true => first,
             false => end,
         });
+        let since = cursor.and_then(|cursor| since_of(&cursor.properties, &self.log));
         let meter = Rc::new(ReplicatorMeter::new(&remote, place));
         let (stop, stopped) = oneshot::channel();
         let replicator = Replicator {
             meter: meter.clone(),
             is_durable: stored.is_some(),
             fault: None,
+            // What was before is not known to have gone there.
+            since: since.unwrap_or(place),
             cluster,
             _stop: stop,
         };
@@ -235,14 +261,15 @@ impl Stored {
     }
 
     /// Queues a replicator's place; fine when it is stored so. Returns whether it was queued.
-    fn put_replicator(&mut self, cx: &TopicContext, meter: &ReplicatorMeter) -> bool {
+    fn put_replicator(&mut self, cx: &TopicContext, meter: &ReplicatorMeter, since: Ordinal) -> bool {
         let name = cursor_name(meter.remote());
         let place = meter.place();
         let stored = self.cursors.system_cursor(&name);
         if stored.is_some_and(|stored| stored.position == place) {
             return false;
         }
-        match self.cursors.put_system_cursor(&name, place, BTreeMap::new()) {
+        let properties = since_properties(since, &self.log);
+        match self.cursors.put_system_cursor(&name, place, properties) {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(topic = %cx.name, cursor = name, error = chain(&error), "cannot store a cursor");
@@ -254,7 +281,7 @@ impl Stored {
     /// Queues where all replicators are, and ends them.
     pub(super) fn stop_replication(&mut self, cx: &TopicContext) {
         for replicator in std::mem::take(&mut self.replication.running).into_values() {
-            self.put_replicator(cx, &replicator.meter);
+            self.put_replicator(cx, &replicator.meter, replicator.since);
         }
         self.replication.tell();
     }
@@ -287,14 +314,15 @@ async fn make_durable(me: &Rc<Topic>, meter: &ReplicatorMeter) {
         let is_put = {
             let mut state = me.state.borrow_mut();
             let running = state.stored.replication.running.get(meter.remote());
-            if running.is_none_or(|replicator| replicator.is_durable) {
+            let Some(since) = running.filter(|it| !it.is_durable).map(|it| it.since) else {
                 return;
-            }
+            };
+            let properties = since_properties(since, &state.stored.log);
             // Also when it was before: what became of that is not known.
             let put = state
                 .stored
                 .cursors
-                .put_system_cursor(&name, meter.place(), BTreeMap::new());
+                .put_system_cursor(&name, meter.place(), properties);
             put.map_err(|error| chain(&error))
         };
         let outcome = match is_put {
@@ -323,7 +351,11 @@ async fn keep(me: &Rc<Topic>, meter: &ReplicatorMeter) {
     loop {
         meter.moved().await;
         tokio::time::sleep(me.cx.options().cursor_flush_interval).await;
-        let is_put = me.state.borrow_mut().stored.put_replicator(&me.cx, meter);
+        let is_put = {
+            let stored = &mut me.state.borrow_mut().stored;
+            let since = stored.replication.since(meter.remote());
+            since.is_some_and(|since| stored.put_replicator(&me.cx, meter, since))
+        };
         if is_put {
             me.start_commit();
         }
@@ -502,12 +534,15 @@ impl Replicating<'_> {
             let mut state = self.0.state.borrow_mut();
             let end = state.stored.log.ledger.durable_end();
             let to = to.map_or(end, |to| to.min(end));
-            let meter = state.stored.replication.running.get(remote)?.meter.clone();
+            let running = state.stored.replication.running.get_mut(remote)?;
+            let meter = running.meter.clone();
             let before = meter.place();
             if !meter.skip_to(to) {
                 return Some(Ok(0));
             }
-            state.stored.put_replicator(&self.0.cx, &meter);
+            let since = running.since.max(to);
+            running.since = since;
+            state.stored.put_replicator(&self.0.cx, &meter, since);
             before.count_to(to)
         };
         let stored = self.0.commit_cursors().await;

@@ -333,6 +333,7 @@ impl Topic {
         start: StartAt,
         broadcast: bool,
         properties: &[(String, String)],
+        is_replicated: bool,
     ) -> Result<(), CursorError> {
         self.catch_up_policies();
         {
@@ -350,6 +351,7 @@ impl Topic {
                 is_broadcast: broadcast,
                 start: state.stored.log.start_of(start),
                 properties,
+                is_replicated,
             };
             state
                 .attached
@@ -360,6 +362,7 @@ impl Topic {
             return Err(CursorError::Storage(reason));
         }
         self.state.borrow_mut().attached.created(&name);
+        self.replicate_subscriptions();
         Ok(())
     }
 
@@ -385,7 +388,7 @@ impl Topic {
         }
         self.check_subscription(&name, allowed)?;
         match self
-            .create_subscription_at(name, StartAt::Earliest, false, &[])
+            .create_subscription_at(name, StartAt::Earliest, false, &[], false)
             .await
         {
             Ok(()) | Err(CursorError::Exists(_)) => Ok(()),
@@ -421,7 +424,13 @@ impl Topic {
                 )));
             }
             let changed = subscription.number.map(|number| {
-                cursor_store::subscription_changed(number, subscription.is_broadcast(), &properties)
+                let is_replicated = subscription.replicated.is_some();
+                cursor_store::subscription_changed(
+                    number,
+                    subscription.is_broadcast(),
+                    &properties,
+                    is_replicated,
+                )
             });
             subscription.properties = properties;
             if let Some(record) = changed {

@@ -76,12 +76,19 @@ impl Topic {
             });
             match step? {
                 Step::Done(done) => {
-                    if self.state.borrow().attached.is_creating(&request.subscription) {
+                    let is_marked = request.is_replicated
+                        && self.with_attached(|attached, cx, stored| {
+                            attached.set_replicated(cx, stored, &request.subscription, true)
+                        });
+                    if is_marked || self.state.borrow().attached.is_creating(&request.subscription) {
                         if let Err(reason) = self.commit_cursors().await {
                             self.give_back(&request, *done, had_place);
                             return Err(SubscribeError::Storage(reason));
                         }
                         self.state.borrow_mut().attached.created(&request.subscription);
+                    }
+                    if request.is_replicated {
+                        self.replicate_subscriptions();
                     }
                     self.with_attached(|attached, cx, _| attached.came_in(cx, done.key));
                     return Ok(*done);

@@ -18,6 +18,7 @@ use pharos_feed::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
 use pharos_feed::rivalry::Rivalry;
 use pharos_feed::{Activity, DispatchRateLimiter};
 use pharos_managed_ledger::cursor::AckState;
+use pharos_replication::SnapshotsAhead;
 use pharos_runtime::clock::Nanos;
 use pharos_transactions::PendingAcks;
 use pharos_types::SubscriptionName;
@@ -36,6 +37,8 @@ pub(crate) struct Subscription {
     /// What its consumers are, while there are any.
     pub(crate) kind: Option<SubscriptionType>,
     pub(crate) properties: Vec<(String, String)>,
+    /// Where other clusters get to know how far it is: the snapshots that it has not passed.
+    pub(crate) replicated: Option<Box<SnapshotsAhead>>,
     /// Attached consumers, in the order in which they came: keys rise.
     pub(crate) consumers: BTreeSet<ConsumerKey>,
     pub(crate) body: Body,

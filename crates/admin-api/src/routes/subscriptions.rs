@@ -32,7 +32,7 @@ table! { Resource::Subscriptions;
         .fails(&[404, 405, 501]);
     "Makes a durable subscription, at the end if no place is given; makes its topic where clients may do that."
     CREATE = Route::put(at!(""), "create", Action::CreateSubscription).query::<CreateSubscriptionQuery>().may_take::<ResetCursorData>()
-        .fails(&[404, 405, 409, 501]);
+        .fails(&[404, 405, 409]);
     "Deletes a subscription; with `force` also when consumers are connected."
     DELETE = Route::delete(at!(""), "delete", Action::DeleteSubscription).query::<ForceQuery>().fails(&[404, 405]);
     "Moves a subscription to a message."
@@ -58,10 +58,10 @@ table! { Resource::Subscriptions;
     "Who listens on a broadcast subscription, in numbers, and the consumers furthest behind."
     BROADCAST = Route::get(at!("/broadcast"), "broadcast", Action::ReadSubscription)
         .query::<BroadcastQuery>().json::<BroadcastDetails>().fails(&[404, 405]);
-    "Whether the subscription's position goes to other clusters, of each partition; it does not."
+    "Whether other clusters are told how far the subscription is, of each partition."
     REPLICATED = Route::get(at!("/replicatedSubscriptionStatus"), "replicated", Action::ReadSubscription)
         .json::<BTreeMap<String, bool>>().fails(&[404, 405]);
-    "Says that the subscription's position stays here; `true` answers 501."
+    "Says whether other clusters are told how far the subscription is."
     SET_REPLICATED = Route::post(at!("/replicatedSubscriptionStatus"), "setReplicated", Action::UpdateSubscription)
-        .takes::<bool>().fails(&[404, 405, 501]);
+        .takes::<bool>().fails(&[404, 405]);
 }

@@ -103,6 +103,7 @@ fn in_carrier(
         kind: SubscriptionType::Broadcast,
         may_create: true,
         properties: properties.collect(),
+        is_replicated: false,
         key_shared: None,
         ..request
     }

@@ -28,7 +28,7 @@ async fn damaged_with(damaged: Range<usize>, skips: bool, broadcast: bool) -> (B
     let made = bench.at_home(&name, move |topic| async move {
         let name = subscription("s");
         topic
-            .create_subscription(name, StartAt::Earliest, broadcast, &[])
+            .create_subscription(name, StartAt::Earliest, broadcast, &[], false)
             .await
     });
     made.await.unwrap();

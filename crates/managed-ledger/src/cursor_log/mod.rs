@@ -49,6 +49,7 @@ mod roll;
 #[cfg(test)]
 mod tests;
 
+pub use crate::pulsar::nodes::REPLICATED;
 pub use commit::CommitTicket;
 pub use mirror::{Cursor, Subscription, SystemCursor};
 pub use node_task::{NodeOwner, NodeTurns, write_all_nodes, write_nodes, write_nodes_soon};

@@ -376,7 +376,9 @@ fn write_of(mirror: &Mirror, managed_ledger: &str, id: &NodeOf, table: &LedgerTa
         None => Expect::Absent,
     };
     let key = nodes::key(managed_ledger, &known.name);
-    let mut write = Write::new(id.clone(), key, state, facts.unwrap_or_default(), expect);
+    let mut facts = facts.unwrap_or_default();
+    nodes::set_replicated(&mut facts.properties, &known.properties);
+    let mut write = Write::new(id.clone(), key, state, facts, expect);
     write.properties = nodes::properties_of(&known.properties);
     Some(write)
 }

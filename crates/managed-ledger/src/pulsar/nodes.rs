@@ -29,6 +29,9 @@ use crate::info::{InfoError, InfoHandle, key_of};
 pub(crate) const COMPACTION: &str = "__compaction";
 /// The cursor of deduplication.
 const DEDUPLICATION: &str = "pulsar.dedup";
+/// The property in the cursor log of a subscription that is replicated to other clusters, and the number that says so in a node.
+pub const REPLICATED: &str = "pharos.replicated";
+const REPLICATED_IN_NODE: &str = "pulsar.replicated.subscription";
 /// Times that a node is found to be another than was written last, before that is given up.
 const TRIES: usize = 3;
 /// Beginning of the cursors of replicators, those to other clusters and those to shadow topics, and of the former alone.
@@ -250,11 +253,16 @@ pub(crate) async fn read(
         state = CursorState::from(entry);
     }
     let of_subscription = info.cursor_properties.into_iter();
+    let is_replicated = properties
+        .iter()
+        .any(|it| it.name == REPLICATED_IN_NODE && it.value == 1);
+    let replicated = is_replicated.then(|| (REPLICATED.to_owned(), "true".to_owned()));
     Ok(TakenCursor {
         name: name.to_owned(),
         id,
         properties: of_subscription
             .map(|property| (property.key, property.value))
+            .chain(replicated)
             .collect(),
         facts: NodeFacts {
             version: item.version.0,
@@ -295,5 +303,17 @@ pub(crate) fn properties_of(properties: &BTreeMap<String, String>) -> Vec<KeyVal
         key: key.clone(),
         value: value.clone(),
     };
-    properties.iter().map(property).collect()
+    let of_it = properties.iter().filter(|(key, _)| *key != REPLICATED);
+    of_it.map(property).collect()
+}
+
+/// Says among the numbers of a subscription's node whether it is replicated.
+pub(crate) fn set_replicated(numbers: &mut Vec<LongProperty>, properties: &BTreeMap<String, String>) {
+    numbers.retain(|number| number.name != REPLICATED_IN_NODE);
+    if properties.contains_key(REPLICATED) {
+        numbers.push(LongProperty {
+            name: REPLICATED_IN_NODE.to_owned(),
+            value: 1,
+        });
+    }
 }

@@ -15,7 +15,7 @@ use super::cursor::{CursorState, state_of};
 use super::proto::{
     self, BatchIndexes, CursorEntry, EntrySet, ManagedCursorInfo, MessageRange, StoredPosition,
 };
-use super::{info, name};
+use super::{info, name, nodes};
 use crate::cursor_log::{CursorLogOptions, NodeScope, Record, Slot, SubscriptionId};
 use crate::info::key_of;
 use crate::ledger::MaintenanceEvent;
@@ -499,4 +499,47 @@ fn a_topic_that_pulsar_terminated_takes_nothing_more() {
     assert!(topic.ledger.is_terminated());
     assert!(topic.ledger.append(Bytes::from("x")).is_err());
     assert!(topic.ledger.trim(Ordinal(2), Retention::NONE, 1_000).is_empty());
+}
+
+#[test]
+fn whether_a_subscription_is_replicated_is_a_number_of_its_node() {
+    let mut world = World::new();
+    let mut topic = world.open();
+    topic.append(3);
+    topic.subscribe("s", 0, Ordinal(1));
+    let id = *topic.cursors.subscriptions().keys().next().unwrap();
+    let change = |topic: &mut Topic, replicated: &[&str]| {
+        let replicated = replicated
+            .iter()
+            .map(|&name| (name.to_owned(), "true".to_owned()));
+        let changed = Record::SubscriptionChanged {
+            subscription: id,
+            kind: 0,
+            properties: replicated.chain([("k".to_owned(), "v".to_owned())]).collect(),
+            facts: Vec::new(),
+        };
+        topic.cursors.queue(changed).unwrap();
+        topic.write(NodeScope::Made, 0);
+    };
+    let said = |world: &World| {
+        let node = world.node("s").unwrap();
+        let keys: Vec<_> = node.cursor_properties.iter().map(|it| it.key.clone()).collect();
+        assert_eq!(keys, ["k"]);
+        let numbers = node.properties.iter();
+        numbers.map(|it| (it.name.clone(), it.value)).collect::<Vec<_>>()
+    };
+    change(&mut topic, &[nodes::REPLICATED]);
+    assert_eq!(said(&world), [("pulsar.replicated.subscription".to_owned(), 1)]);
+    change(&mut topic, &[]);
+    assert_eq!(said(&world), []);
+    // A broker of Pulsar turns it on.
+    let mut node = world.node("s").unwrap();
+    node.properties.push(proto::LongProperty {
+        name: "pulsar.replicated.subscription".to_owned(),
+        value: 1,
+    });
+    world.put_node("s", &node);
+    let topic = world.open();
+    let found = &topic.cursors.subscriptions()[&id];
+    assert!(found.properties.contains_key(nodes::REPLICATED) && found.properties.contains_key("k"));
 }

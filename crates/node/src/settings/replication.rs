@@ -1,9 +1,14 @@
 //! Settings of replication to other clusters.
 
+use std::time::Duration;
+
 use pharos_client::plugin::AuthPlugin;
-use pharos_replication::{RemoteDefaults, ReplicationLimits, remote_credentials};
+use pharos_replication::{RemoteDefaults, ReplicationLimits, SnapshotLimits, remote_credentials};
 
 use super::{ByteSize, ReplicationStart, Secret, Settings};
+
+/// No snapshots follow each other more closely.
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 /// What replicators may have, and who this cluster is to others.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,10 +19,48 @@ pub struct ReplicationSettings {
     pub max_in_flight_size: ByteSize,
     /// Where a new replicator begins.
     pub start_at: ReplicationStart,
+    /// How subscriptions are replicated.
+    pub subscriptions: SubscriptionSettings,
     /// Pulsar's class of what is shown to other clusters; empty: nothing.
     pub auth_plugin: String,
     /// Its parameters.
     pub auth_params: Secret,
+}
+
+/// How subscriptions are replicated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubscriptionSettings {
+    /// Whether they are.
+    pub enabled: bool,
+    /// From one snapshot to the next.
+    pub snapshot_interval: Duration,
+    /// When a snapshot is given up.
+    pub snapshot_timeout: Duration,
+    /// Those that are kept for a subscription.
+    pub max_cached_snapshots: u32,
+}
+
+impl Default for SubscriptionSettings {
+    fn default() -> Self {
+        let limits = SnapshotLimits::default();
+        Self {
+            enabled: limits.are_on,
+            snapshot_interval: limits.interval,
+            snapshot_timeout: limits.timeout,
+            max_cached_snapshots: u32::try_from(limits.kept_max).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl SubscriptionSettings {
+    fn limits(&self) -> SnapshotLimits {
+        SnapshotLimits {
+            are_on: self.enabled,
+            interval: self.snapshot_interval,
+            timeout: self.snapshot_timeout,
+            kept_max: self.max_cached_snapshots as usize,
+        }
+    }
 }
 
 impl Default for ReplicationSettings {
@@ -26,6 +69,7 @@ impl Default for ReplicationSettings {
             producer_queue_size: 1000,
             max_in_flight_size: ByteSize::mib(64),
             start_at: ReplicationStart::Latest,
+            subscriptions: SubscriptionSettings::default(),
             auth_plugin: String::new(),
             auth_params: Secret::default(),
         }
@@ -46,6 +90,16 @@ impl ReplicationSettings {
         if self.max_in_flight_size.0 == 0 {
             faults.push("replication.max_in_flight_size must not be 0".to_owned());
         }
+        if self.subscriptions.snapshot_interval < INTERVAL_MIN {
+            faults.push("replication.subscriptions.snapshot_interval must be at least 10ms".to_owned());
+        }
+        if self.subscriptions.snapshot_timeout < self.subscriptions.snapshot_interval {
+            let text = "replication.subscriptions.snapshot_timeout must not be shorter than replication.subscriptions.snapshot_interval";
+            faults.push(text.to_owned());
+        }
+        if !(3..=10_000).contains(&self.subscriptions.max_cached_snapshots) {
+            faults.push("replication.subscriptions.max_cached_snapshots must be 3 to 10000".to_owned());
+        }
         let credentials = self.credentials().err();
         faults.extend(credentials.map(|reason| format!("broker_client.auth_plugin: {reason}")));
         faults
@@ -60,6 +114,7 @@ pub(crate) fn limits(settings: &Settings, shards: usize) -> ReplicationLimits {
         entries_max: said.producer_queue_size as usize,
         bytes_max: (in_all / shards.max(1)).max(1 << 20),
         from_earliest: said.start_at == ReplicationStart::Earliest,
+        snapshots: said.subscriptions.limits(),
         defaults: RemoteDefaults {
             // Checked when the settings were read.
             credentials: said.credentials().ok().flatten(),

@@ -17,5 +17,6 @@ mod geo_replication_crash;
 mod memory_after_burst;
 mod offload;
 mod real_device;
+mod replicated_subscriptions_crash;
 mod scarcity;
 mod transactions_crash;

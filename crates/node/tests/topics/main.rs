@@ -28,6 +28,7 @@ mod protocol_parity;
 mod protocol_refusals;
 mod protocol_retention;
 mod protocol_shards;
+mod replicated_subscriptions;
 mod stalled_consumers;
 mod topic_compaction;
 mod transactions;

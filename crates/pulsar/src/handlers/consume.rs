@@ -11,7 +11,7 @@ use pharos_cluster::BrokerAddresses;
 use pharos_dispatch::{HashRange, KeySharedMode, KeySharedSpec};
 use pharos_runtime::clock;
 use pharos_topic::{Attach, ConsumerInfo, StartAt, SubscribeRequest, SubscriptionType};
-use pharos_types::{Position, SubscriptionName, TopicName};
+use pharos_types::{Domain, Position, SubscriptionName, TopicName};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::command_subscribe::{InitialPosition, SubType};
 use pharos_wire::proto::{
@@ -126,6 +126,11 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
         let text = "a broadcast subscription is durable; use a reader for a non-durable cursor";
         return Err(Refusal::new(ServerError::NotAllowedError, text));
     }
+    let is_replicated = is_replicated(connection, &topic, request) && durable;
+    if is_replicated && kind == SubscriptionType::Broadcast {
+        let text = "a broadcast subscription is not replicated to other clusters";
+        return Err(Refusal::new(ServerError::NotAllowedError, text));
+    }
     let name = request.consumer_name.clone().filter(|name| !name.is_empty());
     check_name("consumer name", name.as_deref())?;
     let rewind_sec = request.start_message_rollback_duration_sec.unwrap_or(0);
@@ -145,6 +150,7 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
         rewind_to_ms: (rewind_sec > 0)
             .then(|| clock::wall_ms().saturating_sub(rewind_sec.saturating_mul(1000))),
         properties: pairs(&request.subscription_properties),
+        is_replicated,
         key_shared: (kind == SubscriptionType::KeyShared).then(|| key_shared_of(request)),
         info: Arc::new(ConsumerInfo {
             address: connection.address.clone(),
@@ -153,6 +159,17 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
             metadata: pairs(&request.metadata),
         }),
     })
+}
+
+/// Whether other clusters are to be told how far the subscription is.
+fn is_replicated(connection: &Connection, topic: &TopicName, request: &CommandSubscribe) -> bool {
+    let is_wanted =
+        request.replicate_subscription_state.unwrap_or(false) && topic.domain() == Domain::Persistent;
+    let is_on = connection.shard.shared.options.replication.snapshots.are_on;
+    if is_wanted && !is_on {
+        tracing::warn!(%topic, subscription = request.subscription, "replicated subscriptions are disabled: this one stays here");
+    }
+    is_wanted && is_on
 }
 
 fn kind_of(connection: &Connection, topic: &TopicName, request: &CommandSubscribe) -> SubscriptionType {

@@ -184,6 +184,7 @@ impl Client {
             may_create: true,
             properties: Vec::new(),
             read_compacted: false,
+            is_replicated: false,
             key_shared,
             info: Arc::new(ConsumerInfo {
                 address: "/10.0.0.2:2".into(),

@@ -111,7 +111,7 @@ impl Bench {
     pub(crate) async fn create_subscription(&self, name: &TopicName, sub: &str, start: StartAt) {
         let sub = subscription(sub);
         let made = self.at_home(name, move |topic| async move {
-            topic.create_subscription(sub, start, false, &[]).await
+            topic.create_subscription(sub, start, false, &[], false).await
         });
         made.await.unwrap();
     }

@@ -278,6 +278,7 @@ impl World {
             rewind_to_ms: None,
             may_create: true,
             properties: Vec::new(),
+            is_replicated: false,
             key_shared: (kind == SubscriptionType::KeyShared).then_some(KeySharedSpec {
                 mode: KeySharedMode::AutoSplit,
                 allow_out_of_order: false,
