@@ -10,7 +10,7 @@
 //! Always true: a subscription is moved to a place because another cluster acknowledged everything before it that it could get. What
 //! it could not get is passed by none: messages that were not for there, and those from before the topic was sent there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -219,9 +219,7 @@ impl State {
     }
 
     /// Tells other clusters which subscriptions passed a snapshot.
-    ///
-    /// `heard`: how far stream consumers are, where they know better than is known here.
-    fn tell_moved(&mut self, cx: &TopicContext, heard: &HashMap<SubscriptionName, Ordinal>) {
+    fn tell_moved(&mut self, cx: &TopicContext) {
         let no_member: Arc<str> = Arc::default();
         let mut moved = Vec::new();
         for (name, subscription) in &mut self.attached.subscriptions {
@@ -232,7 +230,6 @@ impl State {
                 .body
                 .kind()
                 .acked_to(&self.stored.cursors, &no_member);
-            let acked_to = acked_to.max(heard.get(name).copied());
             if let Some(places) = acked_to.and_then(|acked_to| ahead.take_passed(acked_to)) {
                 moved.push((name.clone(), places));
             }
@@ -384,7 +381,6 @@ impl Topic {
         if let Err(error) = self.look_back().await {
             tracing::warn!(topic = %self.cx.name, %error, "snapshots of an earlier run cannot be read: replicated subscriptions move later elsewhere");
         }
-        let heard = self.hear_listeners().await;
         let mut state = self.state.borrow_mut();
         if state.lowest_replicated().is_none() {
             if let Some(known) = &mut state.stored.replication.subscriptions {
@@ -392,34 +388,9 @@ impl Topic {
             }
             return false;
         }
-        state.tell_moved(&self.cx, &heard);
+        state.tell_moved(&self.cx);
         state.begin_snapshot(&self.cx);
         true
-    }
-
-    /// How far the stream consumers of subscriptions are that have snapshots ahead. They say by themselves what is acknowledged, and not
-    /// that they passed a marker behind that.
-    async fn hear_listeners(&self) -> HashMap<SubscriptionName, Ordinal> {
-        let listening: Vec<_> = {
-            let state = self.state.borrow();
-            let end = state.stored.log.ledger.durable_end();
-            let waiting = state.attached.subscriptions.iter().filter(|(_, subscription)| {
-                let ahead = subscription.replicated.as_ref();
-                ahead.is_some_and(|ahead| !ahead.is_empty())
-            });
-            let asked = waiting.filter_map(|(name, subscription)| {
-                let (_, listener) = subscription.body.kind().lowest(&state.stored.cursors, end);
-                Some((name.clone(), listener?))
-            });
-            asked.collect()
-        };
-        let mut heard = HashMap::new();
-        for (name, listener) in listening {
-            if let Some(acks) = self.cx.stream_consumer_acks(listener).await {
-                heard.insert(name, acks.acked_to());
-            }
-        }
-        heard
     }
 
     /// Reads some of the log that an earlier run wrote, for the snapshots in it.
