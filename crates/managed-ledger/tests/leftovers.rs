@@ -5,23 +5,19 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
-use pharos_ledger::{
-    BoxFuture, CreateError, CreateOptions, DeleteError, LedgerEngine, LedgerWriter, OpenError, ReadEntry,
-    ReadError, Readable, Sealed, StorageFault,
-};
 use pharos_managed_ledger::cursor_log::{CursorLogOptions, Record, Slot, SubscriptionId};
 use pharos_managed_ledger::mortal::{CallEffect, Life};
 use pharos_managed_ledger::{
-    AckState, CleanedUp, CursorLog, DeleteError as NotDeleted, Leftovers, ManagedLedger, ManagedLedgerInfo,
-    OpenMode, Options, Retention, delete, delete_as, orphans,
+    AckState, CleanedUp, CursorLog, Leftovers, ManagedLedger, ManagedLedgerInfo, OpenMode, Options,
+    Retention, delete, delete_as, orphans,
 };
 use pharos_metadata::{Expect, MatchesLedgers, Memory, MetadataLayout, MetadataStore};
-use pharos_types::{EntryId, LedgerId, Ordinal};
+use pharos_types::{LedgerId, Ordinal};
 use prost::Message as _;
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -193,53 +189,6 @@ fn a_kill_at_any_step_leaves_no_ledger_that_held_something() {
     assert!(cleaned > 20, "only {cleaned} ledgers were left");
 }
 
-/// An engine that deletes so many ledgers and then does not answer.
-struct Refusing(MemoryEngine, AtomicUsize);
-
-impl LedgerEngine for Refusing {
-    fn create(&self, options: CreateOptions) -> BoxFuture<'_, Result<Arc<dyn LedgerWriter>, CreateError>> {
-        self.0.create(options)
-    }
-
-    fn recover(&self, ledger: LedgerId) -> BoxFuture<'_, Result<Sealed, OpenError>> {
-        self.0.recover(ledger)
-    }
-
-    fn read(
-        &self,
-        ledger: LedgerId,
-        first: EntryId,
-        entries_max: usize,
-        bytes_max: usize,
-    ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>> {
-        self.0.read(ledger, first, entries_max, bytes_max)
-    }
-
-    fn follow(&self, ledger: LedgerId, beyond: Option<u64>) -> BoxFuture<'_, Result<Readable, ReadError>> {
-        self.0.follow(ledger, beyond)
-    }
-
-    fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>> {
-        Box::pin(async move {
-            let left = self.1.load(Ordering::SeqCst);
-            if left == 0 {
-                let fault = StorageFault::transient("delete", "no answer");
-                return Err(DeleteError::Poisoned(fault));
-            }
-            self.1.store(left - 1, Ordering::SeqCst);
-            self.0.delete(ledger).await
-        })
-    }
-
-    fn list(&self) -> BoxFuture<'_, Result<Vec<LedgerId>, ReadError>> {
-        self.0.list()
-    }
-
-    fn shutdown(&self) -> BoxFuture<'_, ()> {
-        self.0.shutdown()
-    }
-}
-
 #[test]
 fn a_deletion_that_is_tried_again_deletes_what_the_first_try_left() {
     run(async {
@@ -249,12 +198,14 @@ fn a_deletion_that_is_tried_again_deletes_what_the_first_try_left() {
         drop(filled("other", 3, &shared, &metadata).await);
         let others = there(&engine).await;
         drop(filled("t", 6, &shared, &metadata).await);
-        let refusing: Arc<dyn LedgerEngine> = Arc::new(Refusing(engine.clone(), AtomicUsize::new(2)));
         let layout = MetadataLayout::Pharos;
         let condemned_from = LedgerId(others.last().unwrap().0 + 5);
-        for from in [LedgerId(0), condemned_from] {
-            let tried = delete_as(layout, from, "t", Arc::clone(&refusing), &*metadata).await;
-            assert!(matches!(tried, Err(NotDeleted::Ledger(_))), "{tried:?}");
+        for (deletions, from) in [(2, LedgerId(0)), (0, condemned_from)] {
+            let life = Life::dying(deletions, CallEffect::Not);
+            tokio::select! {
+                it = delete_as(layout, from, "t", life.engine(Arc::clone(&shared)), &*metadata) => panic!("{it:?}"),
+                () = life.death() => {}
+            }
         }
         let left: BTreeSet<LedgerId> = there(&engine).await.difference(&others).copied().collect();
         assert!(left.len() > 3 && left.iter().any(|ledger| *ledger < condemned_from));
