@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use pharos_admin_api::ErrorData;
 use pharos_auth::Denied;
 use pharos_broker_admin::AdminError;
+use pharos_catalog::OtherCluster;
 use pharos_types::TopicName;
 
 /// Why a request failed. Every failure the door answers with is one of these.
@@ -104,6 +105,9 @@ impl IntoResponse for ApiError {
 impl<E: Into<AdminError>> From<E> for ApiError {
     fn from(error: E) -> Self {
         let error = error.into();
+        if let AdminError::OtherCluster(other) = &error {
+            return other_cluster(other);
+        }
         let elsewhere = match &error {
             AdminError::Elsewhere { topic, addresses } => Some((Some(topic.clone()), addresses)),
             AdminError::BundleElsewhere { addresses, .. } => Some((None, addresses)),
@@ -127,7 +131,7 @@ impl<E: Into<AdminError>> From<E> for ApiError {
             AdminError::NotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             AdminError::NotAcceptable(_) => StatusCode::NOT_ACCEPTABLE,
             AdminError::Conflict(_) => StatusCode::CONFLICT,
-            AdminError::Precondition(_) => StatusCode::PRECONDITION_FAILED,
+            AdminError::Precondition(_) | AdminError::OtherCluster(_) => StatusCode::PRECONDITION_FAILED,
             AdminError::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
             AdminError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
             AdminError::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
@@ -137,5 +141,23 @@ impl<E: Into<AdminError>> From<E> for ApiError {
             AdminError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, error.to_string())
+    }
+}
+
+/// The answer about a topic whose namespace is not on this cluster: where to ask instead, if that is known.
+pub(crate) fn other_cluster(other: &OtherCluster) -> ApiError {
+    let url = other.peer.as_ref().and_then(|peer| peer.service_url.clone());
+    let redirect = url.map(|http_url| Redirect {
+        topic: Some(other.topic.clone()),
+        http_url,
+        http_url_tls: other.peer.as_ref().and_then(|peer| peer.service_url_tls.clone()),
+    });
+    let status = match redirect {
+        Some(_) => StatusCode::TEMPORARY_REDIRECT,
+        None => StatusCode::PRECONDITION_FAILED,
+    };
+    ApiError {
+        redirect: redirect.map(Box::new),
+        ..ApiError::new(status, other.to_string())
     }
 }

@@ -10,7 +10,7 @@ use pharos_admin_api::routes::lookup as routes;
 
 use crate::body::QueryOf;
 use crate::endpoint::{Endpoint, on};
-use crate::error::{ApiError, ApiResult};
+use crate::error::{ApiError, ApiResult, other_cluster};
 use crate::namespaces::policies_of;
 use crate::paths::TopicPath;
 use crate::state::Admin;
@@ -31,6 +31,8 @@ async fn lookup(
     let is_coordinator = coordinators_at(&admin, &topic).is_some();
     if !is_coordinator {
         policies_of(&admin, topic.namespace())?;
+        let here = admin.catalog.check_cluster(&topic);
+        here.map_err(|other| other_cluster(&other))?;
     }
     let header = headers
         .get("x-pulsar-listenername")

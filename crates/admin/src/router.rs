@@ -88,7 +88,7 @@ async fn no_functions(mut request: Request) -> ApiError {
         return denied;
     }
     let reason = format!(
-        "{} needs a function worker, package store or coordinator, which this broker has not",
+        "{} is not served by this broker: functions, connectors, packages and internals of transactions are not offered",
         request.uri().path()
     );
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason)

@@ -25,8 +25,6 @@ pub struct AdminOptions {
     pub authentication: Authentication,
     /// How fast it may be asked.
     pub request_rates: RequestRates,
-    /// Whether roles are told apart, so that something can be granted to them.
-    pub authorization: bool,
     /// How partitions at other brokers are asked about over TLS.
     pub broker_client: Option<BrokerClient>,
     /// Names by which this machine may be asked over loopback, besides its own.

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize as _;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use pharos_admin_api::query::{ScopeQuery, SetTopicPolicyQuery, TopicPolicyQuery, TopicQuotaQuery};
 use pharos_admin_api::routes::topic_policies as routes;
@@ -131,7 +131,8 @@ async fn set(
     match row.guard {
         Guard::Clusters => check_replication(&admin, &topic, &value)?,
         Guard::Quotas => {
-            let quotas = quotas_of(&admin, &topic, query.is_global);
+            let mut quotas = quotas_of_namespace(&admin, &topic)?;
+            quotas.extend(quotas_of(&admin, &topic, query.is_global));
             if !policy::retention_exceeds(Some(&value), &quotas) {
                 let reason = "Retention Quota must exceed configured backlog quota for topic. Please increase retention quota and retry";
                 return Err(ApiError::precondition(reason));
@@ -208,22 +209,29 @@ async fn backlog_quotas(
     if !query.applied {
         return Ok(Json(Value::Object(quotas_of(&admin, &topic, query.is_global))));
     }
-    for is_global in [false, true] {
-        let own = quotas_of(&admin, &topic, is_global);
-        if !own.is_empty() {
-            return Ok(Json(Value::Object(own)));
-        }
+    // Each type by itself, as it holds.
+    let own = [true, false].map(|is_global| quotas_of(&admin, &topic, is_global));
+    let of_namespace = quotas_of_namespace(&admin, &topic)?;
+    let mut quotas = Map::new();
+    if own.iter().all(Map::is_empty) && of_namespace.is_empty() {
+        let broker = RuntimeSettings::of(&admin.catalog).policies();
+        quotas.extend(
+            broker
+                .backlog_quotas
+                .to_json()
+                .and_then(|quotas| quotas.as_object().cloned())
+                .unwrap_or_default(),
+        );
     }
-    let of_namespace = policies_of(&admin, topic.namespace())?;
-    let quotas = of_namespace.get("backlog_quota_map").cloned();
-    let quotas = quotas.filter(|quotas| quotas.as_object().is_some_and(|quotas| !quotas.is_empty()));
-    let quotas = quotas.or_else(|| {
-        RuntimeSettings::of(&admin.catalog)
-            .policies()
-            .backlog_quotas
-            .to_json()
-    });
-    Ok(Json(quotas.unwrap_or_else(|| json!({}))))
+    quotas.extend(of_namespace);
+    quotas.extend(own.into_iter().flatten());
+    Ok(Json(Value::Object(quotas)))
+}
+
+/// The quotas that hold where the topic says nothing of their type.
+fn quotas_of_namespace(admin: &Admin, topic: &TopicName) -> ApiResult<Map<String, Value>> {
+    let policies = policies_of(admin, topic.namespace())?;
+    Ok(policies.get_as("backlog_quota_map").unwrap_or_default())
 }
 
 async fn set_backlog_quota(
@@ -240,7 +248,10 @@ async fn set_backlog_quota(
     let mut quotas = quotas_of(&admin, &topic, query.is_global);
     quotas.insert(kind, quota);
     let policies = admin.catalog.topic_policies(&topic);
-    if !policy::retention_exceeds(policies.get(RETENTION), &quotas) {
+    let of_namespace = policies_of(&admin, topic.namespace())?;
+    let retention = policies.get(RETENTION);
+    let retention = retention.or_else(|| of_namespace.get("retention_policies"));
+    if !policy::retention_exceeds(retention, &quotas) {
         let reason = "Backlog Quota exceeds configured retention quota for topic. Please increase retention quota and retry";
         return Err(ApiError::precondition(reason));
     }

@@ -24,7 +24,7 @@ use pharos_types::{Domain, TopicName};
 
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
 use crate::endpoint::{Endpoint, on};
-use crate::error::{ApiError, ApiResult};
+use crate::error::{ApiError, ApiResult, other_cluster};
 use crate::namespaces::{check_properties, policies_of};
 use crate::owners::at_owner;
 use crate::partitions::{single, target};
@@ -455,6 +455,8 @@ pub(crate) fn known(admin: &Admin, topic: &TopicName) -> ApiResult<()> {
     if admin.catalog.topic_exists(topic) || admin.catalog.partitioned().get(&topic.base()).is_some() {
         Ok(())
     } else {
+        let here = admin.catalog.check_cluster(topic);
+        here.map_err(|other| other_cluster(&other))?;
         Err(ApiError::not_found(format!("Topic {topic} not found")))
     }
 }

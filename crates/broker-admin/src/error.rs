@@ -7,7 +7,7 @@ use pharos_broker::error::{CursorError, Gone, TopicError as LoadError};
 use pharos_catalog::policy::Refusal;
 use pharos_catalog::schema::SchemaError;
 use pharos_catalog::{
-    ClusterError, EnsureTopicError, FailureDomainError, IsolationError, NamespaceError,
+    ClusterError, EnsureTopicError, FailureDomainError, IsolationError, NamespaceError, OtherCluster,
     PartitionedMetadataError, PartitionedTopicError, StoreError, TenantError, TopicError,
 };
 use pharos_cluster::BrokerAddresses;
@@ -46,6 +46,9 @@ pub enum AdminError {
         /// Where its broker is.
         addresses: Arc<BrokerAddresses>,
     },
+    /// The topic's namespace is not on this cluster: ask a peer that it is on (307), if there is one (412).
+    #[error(transparent)]
+    OtherCluster(Box<OtherCluster>),
     /// Another broker has a bundle: 307 to it.
     #[error("{} has the bundle {bundle}", .addresses.broker_id())]
     BundleElsewhere {
@@ -162,6 +165,7 @@ impl From<TopicError> for AdminError {
             TopicError::TopicNotFound(_) | TopicError::NamespaceNotFound | TopicError::TenantNotFound => {
                 Self::NotFound(reason)
             }
+            TopicError::OtherCluster(other) => Self::OtherCluster(other),
             TopicError::AlreadyExists => Self::Conflict(reason),
             TopicError::NotAPartition(_) | TopicError::NotAllowed(_) => Self::Precondition(reason),
             TopicError::Deleting(_) => Self::Unavailable(reason),
@@ -177,6 +181,7 @@ impl From<PartitionedTopicError> for AdminError {
             PartitionedTopicError::NotPartitioned(_)
             | PartitionedTopicError::NamespaceNotFound
             | PartitionedTopicError::TenantNotFound => Self::NotFound(reason),
+            PartitionedTopicError::OtherCluster(other) => Self::OtherCluster(other),
             PartitionedTopicError::AlreadyExists => Self::Conflict(reason),
             PartitionedTopicError::OutOfRange { .. } => Self::NotAcceptable(reason),
             PartitionedTopicError::Fewer { .. } => Self::Unprocessable(reason),
@@ -194,6 +199,7 @@ impl From<PartitionedMetadataError> for AdminError {
             PartitionedMetadataError::TopicNotFound(_)
             | PartitionedMetadataError::NamespaceNotFound
             | PartitionedMetadataError::TenantNotFound => Self::NotFound(reason),
+            PartitionedMetadataError::OtherCluster(other) => Self::OtherCluster(other),
             PartitionedMetadataError::NotAllowed(_) => Self::Precondition(reason),
             PartitionedMetadataError::Store(error) => error.into(),
         }
@@ -207,6 +213,7 @@ impl From<EnsureTopicError> for AdminError {
             EnsureTopicError::TopicNotFound(_)
             | EnsureTopicError::NamespaceNotFound
             | EnsureTopicError::TenantNotFound => Self::NotFound(reason),
+            EnsureTopicError::OtherCluster(other) => Self::OtherCluster(other),
             EnsureTopicError::NotAllowed(_) => Self::Precondition(reason),
             EnsureTopicError::Deleting(_) => Self::Unavailable(reason),
             EnsureTopicError::Store(error) => error.into(),

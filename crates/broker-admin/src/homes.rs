@@ -64,11 +64,14 @@ impl Homes {
         }
     }
 
-    /// Refuses what is not there.
+    /// Refuses what is not there, and of another cluster's namespace says so.
     pub(crate) fn check_exists(&self, name: &TopicName) -> Result<(), AdminError> {
         if self.catalog().topic_exists(name) {
             return Ok(());
         }
+        self.catalog()
+            .check_cluster(name)
+            .map_err(AdminError::OtherCluster)?;
         Err(AdminError::NotFound(format!("Topic {name} not found")))
     }
 }

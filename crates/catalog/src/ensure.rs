@@ -7,6 +7,7 @@ use pharos_types::TopicName;
 use super::carriers::carrier_of;
 use super::known::Homeless;
 use super::known::Namespace;
+use super::other_cluster::OtherCluster;
 use super::policy::AutoTopicType;
 use super::store::StoreError;
 use super::topics::TopicError;
@@ -24,6 +25,9 @@ pub enum EnsureTopicError {
     /// No such tenant.
     #[error("Tenant not found")]
     TenantNotFound,
+    /// Its namespace is not on this cluster.
+    #[error(transparent)]
+    OtherCluster(Box<OtherCluster>),
     /// It is being deleted; try again.
     #[error("Topic {0} is being deleted")]
     Deleting(TopicName),
@@ -40,6 +44,7 @@ impl From<Homeless> for EnsureTopicError {
         match missing {
             Homeless::Tenant => Self::TenantNotFound,
             Homeless::Namespace => Self::NamespaceNotFound,
+            Homeless::OtherCluster(other) => Self::OtherCluster(other),
         }
     }
 }
@@ -50,6 +55,7 @@ impl From<TopicError> for EnsureTopicError {
             TopicError::TopicNotFound(name) => Self::TopicNotFound(name),
             TopicError::NamespaceNotFound => Self::NamespaceNotFound,
             TopicError::TenantNotFound => Self::TenantNotFound,
+            TopicError::OtherCluster(other) => Self::OtherCluster(other),
             TopicError::Deleting(name) => Self::Deleting(name),
             TopicError::NotAPartition(reason) | TopicError::NotAllowed(reason) => Self::NotAllowed(reason),
             // Only a partitioned topic of that name can stand in the way of a topic that does not exist.
@@ -71,6 +77,9 @@ pub enum PartitionedMetadataError {
     /// No such tenant. On the wire this is TopicNotFound as well.
     #[error("Tenant not found")]
     TenantNotFound,
+    /// Its namespace is not on this cluster.
+    #[error(transparent)]
+    OtherCluster(Box<OtherCluster>),
     /// A limit is in the way of making it.
     #[error("{0}")]
     NotAllowed(String),
@@ -84,6 +93,7 @@ impl From<Homeless> for PartitionedMetadataError {
         match missing {
             Homeless::Tenant => Self::TenantNotFound,
             Homeless::Namespace => Self::NamespaceNotFound,
+            Homeless::OtherCluster(other) => Self::OtherCluster(other),
         }
     }
 }
@@ -132,7 +142,7 @@ impl Catalog {
         }
         {
             let state = self.inner.known.read();
-            let namespace = state.namespace(name)?;
+            let namespace = state.namespace_here(&self.inner.options, name)?;
             if namespace.is_deleting(name) {
                 return Err(EnsureTopicError::Deleting(name.clone()));
             }
@@ -171,7 +181,15 @@ impl Catalog {
     ) -> Result<u32, PartitionedMetadataError> {
         let partitions = {
             let state = self.inner.known.read();
-            let namespace = state.namespace(name)?;
+            let namespace = match state.namespace_here(&self.inner.options, name) {
+                Ok(namespace) => namespace,
+                // The client's lookup is then sent to the peer.
+                Err(Homeless::OtherCluster(other)) if other.peer.is_some() => {
+                    let known = state.namespace(name)?.partitioned.get(name);
+                    return Ok(known.map_or(0, |whole| whole.value.partitions));
+                }
+                Err(missing) => return Err(missing.into()),
+            };
             match self.look(namespace, name) {
                 Existence::Partitioned(partitions) => return Ok(partitions),
                 Existence::Plain => return Ok(0),
@@ -193,6 +211,9 @@ impl Catalog {
             }
             Err(PartitionedTopicError::TenantNotFound) => Err(PartitionedMetadataError::TenantNotFound),
             Err(PartitionedTopicError::NamespaceNotFound) => Err(PartitionedMetadataError::NamespaceNotFound),
+            Err(PartitionedTopicError::OtherCluster(other)) => {
+                Err(PartitionedMetadataError::OtherCluster(other))
+            }
             Err(PartitionedTopicError::Store(error)) => Err(error.into()),
             Err(error) => Err(PartitionedMetadataError::NotAllowed(error.to_string())),
         }
@@ -208,7 +229,7 @@ impl Catalog {
             return Err(PartitionedMetadataError::TopicNotFound(name.clone()));
         }
         let state = self.inner.known.read();
-        let namespace = state.namespace(name)?;
+        let namespace = state.namespace_here(&self.inner.options, name)?;
         match self.look(namespace, name) {
             Existence::Gone | Existence::Missing(AutoCreation::Off) => {
                 Err(PartitionedMetadataError::TopicNotFound(name.clone()))

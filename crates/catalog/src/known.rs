@@ -13,6 +13,7 @@ use tokio::sync::broadcast;
 
 use super::changed_settings::ChangedSettings;
 use super::deleting::{Asked, Deleting};
+use super::other_cluster::OtherCluster;
 use super::policies::{DURABILITY, Policies, TopicPolicies};
 use super::policy::BrokerPolicies;
 use super::topics::TopicRecord;
@@ -301,6 +302,8 @@ impl Namespace {
 pub(super) enum Homeless {
     Tenant,
     Namespace,
+    /// It is on another cluster.
+    OtherCluster(Box<OtherCluster>),
 }
 
 impl Facts {

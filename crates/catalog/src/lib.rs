@@ -57,6 +57,7 @@ mod load;
 mod names;
 mod namespaces;
 mod options;
+mod other_cluster;
 mod partitions;
 mod policies;
 pub mod policy;
@@ -89,6 +90,7 @@ pub use list::{ListMode, PatternError, TopicListing, TopicLists, TopicPattern};
 pub use load::OpenCatalogError;
 pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError, Namespaces};
 pub use options::CatalogOptions;
+pub use other_cluster::{OtherCluster, PeerCluster};
 pub use partitions::{PartitionedTopicError, PartitionedTopics};
 pub use policies::{
     BROADCAST_CARRIERS, BROADCAST_SUBSCRIPTIONS, CARRIERS_MAX, DURABILITY, GLOBAL, Policies, TopicPolicies,

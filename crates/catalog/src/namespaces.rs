@@ -40,8 +40,10 @@ pub enum NamespaceError {
     /// It names no cluster to be on.
     #[error("ClusterIds should not be null or empty")]
     NoCluster,
-    /// It names others, and not this one.
-    #[error("the clusters must contain this one ({0}): what is published here is stored here")]
+    /// It names others, and not this one, where topics are.
+    #[error(
+        "the clusters must contain this one ({0}) while there are topics: what is published here is stored here"
+    )]
     NotHere(String),
     /// Nothing says where a cluster is that it names.
     #[error(
@@ -96,7 +98,7 @@ impl<'a> Namespaces<'a> {
     /// filled in.
     ///
     /// # Errors
-    /// `TenantNotFound`, `ClusterNotAllowed`, `NotHere`, `NoAddress`, `AlreadyExists`, `InvalidBundles`, `Store`.
+    /// `TenantNotFound`, `ClusterNotAllowed`, `NoAddress`, `AlreadyExists`, `InvalidBundles`, `Store`.
     pub async fn create(self, name: &NamespaceName, policies: Policies) -> Result<(), NamespaceError> {
         let _tenant = self
             .catalog
@@ -118,7 +120,7 @@ impl<'a> Namespaces<'a> {
         }
         let policies = complete(policies, &self.catalog.inner.options)?;
         let own = &self.catalog.inner.options.cluster_name;
-        check_replication(&self.catalog.inner.known.read(), own, name, &policies)?;
+        check_replication(&self.catalog.inner.known.read(), own, name, &policies, false)?;
         let (record, outcome) = match self.catalog.inner.facts.create(&key, policies).await? {
             Created::New(record) => (record, Ok(())),
             Created::Found(record) => (record, Err(NamespaceError::AlreadyExists)),
@@ -186,7 +188,8 @@ impl<'a> Namespaces<'a> {
                 if wanted != clusters {
                     let facts = self.catalog.inner.known.read();
                     check_known(&facts, &wanted)?;
-                    check_replication(&facts, own, name, &policies)?;
+                    // A topic that is made at this moment stays, and is served again once the namespace names this cluster.
+                    check_replication(&facts, own, name, &policies, facts.has_topics(name))?;
                 }
                 Ok(policies)
             })
@@ -268,7 +271,7 @@ impl<'a> Namespaces<'a> {
         let own = &self.catalog.inner.options.cluster_name;
         let facts = self.catalog.inner.known.read();
         check_known(&facts, clusters)?;
-        check_replication(&facts, own, name, &policies)
+        check_replication(&facts, own, name, &policies, true)
     }
 }
 
@@ -335,12 +338,14 @@ fn complete(mut policies: Policies, options: &CatalogOptions) -> Result<Policies
     Ok(policies)
 }
 
-/// Whether a namespace may be on the clusters that its policies name.
+/// Checks that a namespace may be on the clusters that its policies name. One that has topics here must stay here; Pulsar would
+/// delete them.
 fn check_replication(
     facts: &Facts,
     own: &str,
     name: &NamespaceName,
     policies: &Policies,
+    has_topics: bool,
 ) -> Result<(), NamespaceError> {
     let tenant = facts.tenants.get(name.tenant());
     let tenant = tenant.ok_or(NamespaceError::TenantNotFound)?;
@@ -359,7 +364,11 @@ fn check_replication(
         return Ok(());
     }
     if !clusters.iter().any(|cluster| is_own(&cluster)) {
-        return Err(NamespaceError::NotHere(own.to_owned()));
+        return match has_topics {
+            true => Err(NamespaceError::NotHere(own.to_owned())),
+            // Nothing is sent there from here.
+            false => Ok(()),
+        };
     }
     let has_address = |cluster: &String| {
         let data = facts.clusters.get(cluster).map(|record| &record.value);

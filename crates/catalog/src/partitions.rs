@@ -16,6 +16,7 @@ use pharos_types::{Domain, NamespaceName, TopicName};
 
 use super::known::Homeless;
 use super::known::Record;
+use super::other_cluster::OtherCluster;
 use super::store::{Created, StoreError};
 use super::topics::TopicError;
 use super::{Catalog, keys};
@@ -41,6 +42,9 @@ pub enum PartitionedTopicError {
     /// No such tenant.
     #[error("Tenant not found")]
     TenantNotFound,
+    /// Its namespace is not on this cluster.
+    #[error(transparent)]
+    OtherCluster(Box<OtherCluster>),
     /// Zero, or more than the limit.
     #[error("Number of partitions should be between 1 and {max}")]
     OutOfRange {
@@ -71,6 +75,7 @@ impl From<Homeless> for PartitionedTopicError {
         match missing {
             Homeless::Tenant => Self::TenantNotFound,
             Homeless::Namespace => Self::NamespaceNotFound,
+            Homeless::OtherCluster(other) => Self::OtherCluster(other),
         }
     }
 }
@@ -80,6 +85,7 @@ impl From<TopicError> for PartitionedTopicError {
         match error {
             TopicError::NamespaceNotFound => Self::NamespaceNotFound,
             TopicError::TenantNotFound => Self::TenantNotFound,
+            TopicError::OtherCluster(other) => Self::OtherCluster(other),
             TopicError::AlreadyExists => Self::AlreadyExists,
             TopicError::Deleting(name) => Self::Deleting(name),
             TopicError::Store(error) => Self::Store(error),

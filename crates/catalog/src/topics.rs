@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::carriers::carrier_of;
 use super::known::{Facts, Homeless, KnownFacts, Namespace, PolicyEvent};
+use super::other_cluster::OtherCluster;
 use super::store::{Created, StoreError};
 use super::{Catalog, keys};
 
@@ -29,6 +30,9 @@ pub enum TopicError {
     /// No such tenant.
     #[error("Tenant not found")]
     TenantNotFound,
+    /// Its namespace is not on this cluster.
+    #[error(transparent)]
+    OtherCluster(Box<OtherCluster>),
     /// A partition name that does not fit the partitioned topic.
     #[error("{0}")]
     NotAPartition(String),
@@ -247,6 +251,7 @@ impl Catalog {
             &state,
             name.namespace().tenant(),
         );
+        state.namespace_here(&self.inner.options, name)?;
         let namespace = state.namespace_mut(name)?;
         if namespace.is_deleting(name) {
             return Err(TopicError::Deleting(name.clone()));
@@ -282,6 +287,7 @@ impl Catalog {
     /// Keeps the namespace of `name` from being deleted until the answer is dropped.
     pub(super) fn hold_namespace(&self, name: &TopicName) -> Result<Announced<'_>, TopicError> {
         let mut state = self.inner.known.write();
+        state.namespace_here(&self.inner.options, name)?;
         let namespace = state.namespace_mut(name)?;
         if namespace.is_leaving() {
             return Err(TopicError::NotAllowed("Namespace is being deleted".into()));
@@ -329,6 +335,7 @@ impl From<Homeless> for TopicError {
         match missing {
             Homeless::Tenant => Self::TenantNotFound,
             Homeless::Namespace => Self::NamespaceNotFound,
+            Homeless::OtherCluster(other) => Self::OtherCluster(other),
         }
     }
 }

@@ -77,6 +77,7 @@ fn topic_error(error: EnsureTopicError) -> TopicError {
         }
         EnsureTopicError::Deleting(name) => TopicError::Closing(name.to_string()),
         EnsureTopicError::NotAllowed(reason) => TopicError::NotAllowed(reason),
+        EnsureTopicError::OtherCluster(other) => TopicError::NotAllowed(other.to_string()),
         EnsureTopicError::Store(error) => TopicError::Metadata(error.to_string()),
     }
 }

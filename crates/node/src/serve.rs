@@ -156,7 +156,6 @@ fn admin(
         access: broker.access.clone(),
         authentication: broker.authentication.clone(),
         request_rates: settings.limits.of_http(),
-        authorization: settings.authorization.enabled,
         broker_client: broker_client(settings)?,
         allowed_hosts: allowed_hosts(settings, &front.host),
         cluster_name: settings.cluster_name.clone(),

@@ -71,7 +71,9 @@ pub(crate) fn of_metadata(error: &PartitionedMetadataError) -> Refusal {
         | PartitionedMetadataError::NamespaceNotFound
         | PartitionedMetadataError::TenantNotFound => ServerError::TopicNotFound,
         PartitionedMetadataError::NotAllowed(_) => ServerError::NotAllowedError,
-        PartitionedMetadataError::Store(_) => ServerError::MetadataError,
+        PartitionedMetadataError::OtherCluster(_) | PartitionedMetadataError::Store(_) => {
+            ServerError::MetadataError
+        }
     };
     Refusal::new(code, error.to_string())
 }

@@ -36,26 +36,26 @@ table! { Resource::Namespaces;
     "The roles that may use a subscription, of those subscriptions that name some."
     SUBSCRIPTION_PERMISSIONS = Route::get(at!("/permissions/subscription"), "subscriptionPermissions", Action::ReadPermissions)
         .json::<BTreeMap<String, Vec<String>>>().fails(&[404]);
-    "Grants a role these permissions in a namespace, in place of those it had; 501 without authorization."
-    GRANT = Route::post(at!("/permissions/{role}"), "grant", Action::UpdatePermissions).takes::<Vec<String>>().fails(&[404, 409, 501]);
-    "Takes all permissions in a namespace from a role; 501 without authorization."
-    REVOKE = Route::delete(at!("/permissions/{role}"), "revoke", Action::UpdatePermissions).fails(&[404, 409, 501]);
-    "Grants roles permissions on topics, in place of those they had there; all of one namespace or none. 501 without authorization."
+    "Grants a role these permissions in a namespace, in place of those it had."
+    GRANT = Route::post(at!("/permissions/{role}"), "grant", Action::UpdatePermissions).takes::<Vec<String>>().fails(&[404, 409]);
+    "Takes all permissions in a namespace from a role."
+    REVOKE = Route::delete(at!("/permissions/{role}"), "revoke", Action::UpdatePermissions).fails(&[404, 409]);
+    "Grants roles permissions on topics, in place of those they had there; all of one namespace or none."
     GRANT_ON_TOPICS = Route::post("/admin/v2/namespaces/grantPermissionsOnTopics", "grantOnTopics", Action::UpdateManyPermissions)
-        .takes::<Vec<TopicGrant>>().fails(&[404, 409, 501]);
-    "Takes the permissions on topics from roles; what was not granted is no failure. 501 without authorization."
+        .takes::<Vec<TopicGrant>>().fails(&[404, 409]);
+    "Takes the permissions on topics from roles; what was not granted is no failure."
     REVOKE_ON_TOPICS = Route::post("/admin/v2/namespaces/revokePermissionsOnTopics", "revokeOnTopics", Action::UpdateManyPermissions)
-        .takes::<Vec<TopicRevocation>>().fails(&[404, 409, 501]);
-    "Lets only these roles use a subscription, of those that may consume; 501 without authorization."
+        .takes::<Vec<TopicRevocation>>().fails(&[404, 409]);
+    "Lets only these roles use a subscription, of those that may consume."
     GRANT_SUBSCRIPTION = Route::post(at!("/permissions/subscription/{subscription}"), "grantSubscription", Action::UpdatePermissions)
-        .takes::<Vec<String>>().fails(&[404, 409, 501]);
+        .takes::<Vec<String>>().fails(&[404, 409]);
     "Takes a role from those that may use a subscription; one that has none left is for all that may consume."
     REVOKE_SUBSCRIPTION = Route::delete(at!("/permissions/{subscription}/{role}"), "revokeSubscription", Action::UpdatePermissions)
-        .fails(&[404, 409, 501]);
+        .fails(&[404, 409]);
     "The same of a subscription that is called `subscription`; the last part of the path is the role."
     REVOKE_SUBSCRIPTION_SUBSCRIPTION = Route::delete(
         at!("/permissions/subscription/{subscription}"), "revokeSubscriptionSubscription", Action::UpdatePermissions,
-    ).fails(&[404, 409, 501]);
+    ).fails(&[404, 409]);
     "The resource group of a namespace; it is in none."
     RESOURCE_GROUP = Route::get(at!("/resourcegroup"), "resourceGroup", Action::ReadNamespace).done(204).fails(&[404]);
     "Unloads the topics of a namespace."

@@ -86,10 +86,10 @@ table! { Resource::Topics;
     REMOVE_PROPERTY = Route::delete(at!("/properties"), "removeProperty", Action::UpdateTopic).query::<PropertyQuery>().fails(&[404, 409]);
     "What roles may do on a topic: by its own grants, and those of its namespace and partitioned topic."
     PERMISSIONS = Route::get(at!("/permissions"), "permissions", Action::ReadPermissions).json::<BTreeMap<String, Vec<String>>>().fails(&[404]);
-    "Grants a role these permissions on a topic and its partitions, in place of those it had; 501 without authorization."
-    GRANT = Route::post(at!("/permissions/{role}"), "grant", Action::UpdatePermissions).takes::<Vec<String>>().fails(&[404, 409, 501]);
-    "Takes the permissions on a topic from a role; 412 where it has none, 501 without authorization."
-    REVOKE = Route::delete(at!("/permissions/{role}"), "revoke", Action::UpdatePermissions).fails(&[404, 409, 501]);
+    "Grants a role these permissions on a topic and its partitions, in place of those it had."
+    GRANT = Route::post(at!("/permissions/{role}"), "grant", Action::UpdatePermissions).takes::<Vec<String>>().fails(&[404, 409]);
+    "Takes the permissions on a topic from a role; 412 where it has none."
+    REVOKE = Route::delete(at!("/permissions/{role}"), "revoke", Action::UpdatePermissions).fails(&[404, 409]);
     "What came of the last compaction since the topic was loaded."
     COMPACTION_STATUS = Route::get(at!("/compaction"), "compactionStatus", Action::ReadStats).json::<LongRunningProcessStatus>().fails(&[404, 405]);
     "Begins to compact a topic, or its partitions; 409 while one is compacted."

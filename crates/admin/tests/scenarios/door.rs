@@ -109,7 +109,6 @@ fn about(forced: bool, access: Access) -> AdminOptions {
         access,
         authentication: Authentication::off(),
         request_rates: Default::default(),
-        authorization: false,
         broker_client: None,
         allowed_hosts: Vec::new(),
         cluster_name: "standalone".into(),

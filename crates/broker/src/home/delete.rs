@@ -229,6 +229,7 @@ fn delete_error(error: catalog::TopicError) -> TopicError {
             TopicError::NotAllowed(reason)
         }
         catalog::TopicError::Deleting(name) => TopicError::Closing(name.to_string()),
+        catalog::TopicError::OtherCluster(other) => TopicError::NotAllowed(other.to_string()),
         catalog::TopicError::AlreadyExists | catalog::TopicError::Store(_) => {
             TopicError::Metadata(error.to_string())
         }

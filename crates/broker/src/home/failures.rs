@@ -55,8 +55,17 @@ impl Home {
 
     /// Closes a topic whose log another owner took, or whose source is gone.
     pub(crate) fn give_up(self: &Rc<Self>, topic: Rc<Topic>, reason: &str) {
+        if self.is_deleting(&topic) {
+            // What was on its way when its ledgers went, such as a place of deduplication.
+            return tracing::debug!(topic = %topic.name(), reason, "a write met the deletion of its topic");
+        }
         tracing::warn!(topic = %topic.name(), reason, "topic is given up");
         self.unload_after(topic, Duration::ZERO);
+    }
+
+    /// True if a topic is being deleted: that its log takes no more writes is what was asked for.
+    fn is_deleting(&self, topic: &Topic) -> bool {
+        self.cx.shared.catalog.deletions().has(topic.name())
     }
 
     fn unload_after(self: &Rc<Self>, topic: Rc<Topic>, pause: Duration) {

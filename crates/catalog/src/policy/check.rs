@@ -13,7 +13,7 @@ use pharos_admin_api::{
 
 use pharos_auth::Permission;
 
-use super::persistence::{Persistence, affinity_of};
+use super::persistence::{ENSEMBLE_MAX, Persistence, affinity_of};
 use super::value::{QuotaAction, SubscriptionTypes};
 use crate::schema::SchemaCompatibilityStrategy;
 
@@ -139,6 +139,11 @@ pub(super) fn persistence(path: &str, value: Value) -> Checked {
     if ack <= 0 || write < ack || ensemble < write {
         return Err(Refusal::Shape(format!(
             "Bookkeeper Ensemble ({ensemble}) >= WriteQuorum ({write}) >= AckQuorum ({ack})"
+        )));
+    }
+    if usize::try_from(ensemble).is_ok_and(|ensemble| ensemble > ENSEMBLE_MAX) {
+        return Err(Refusal::Shape(format!(
+            "bookkeeperEnsemble is {ensemble}; at most {ENSEMBLE_MAX} are possible"
         )));
     }
     shape::<PersistencePolicies>(path, value)

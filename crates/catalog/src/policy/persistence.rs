@@ -19,7 +19,7 @@ pub struct Persistence {
 }
 
 /// Bookies that a ledger can be spread over.
-const ENSEMBLE_MAX: usize = 64;
+pub(super) const ENSEMBLE_MAX: usize = 64;
 
 /// What a policy says of copies, if that is possible.
 fn replication_of(policy: &PersistencePolicies) -> Option<Replication> {

@@ -86,7 +86,8 @@ where it came from; `--output json` prints that for machines.
 - Pulsar's names are taken as well, where the table has one name for a setting: in the file on a line of their
   own before the first section (`managedLedgerMaxLedgerRolloverTimeMinutes = 30`), and as environment variables with the prefix
   `PULSAR_PREFIX_`. A bare number has the unit that the name says, -1 is unlimited. Names that are not in the table are errors.
-- Settings are read once, at start.
+- Settings are read at start. Some can be changed while the broker runs, for all brokers of a cluster: `pharos brokers`
+  and `POST /admin/v2/brokers/configuration/{name}/{value}`; `GET /admin/v2/brokers/configuration` lists their names.
 
 ```toml
 data_dir = \"/var/lib/pharos\"

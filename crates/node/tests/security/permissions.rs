@@ -304,3 +304,75 @@ async fn administrators_of_a_tenant_are_those_that_it_has_now() {
     assert!(may_produce(&node, "heir", "t/f/x").await && !may_produce(&node, "boss", "t/f/x").await);
     node.stop();
 }
+
+/// Scripts grant before authorization is switched on, as they may with Pulsar.
+#[tokio::test]
+async fn what_was_granted_while_authorization_was_off_holds_once_it_is_on() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("secret"), SECRET).unwrap();
+    let secret = format!(
+        "--authentication-token-secret-key={}/secret",
+        dir.path().display()
+    );
+    let settings = [
+        "--authentication-enabled=true",
+        "--authentication-providers=token",
+        &secret,
+    ];
+    let open = Node::start(&dir.path().join("data"), &settings);
+    let about = json!({ "adminRoles": ["boss"], "allowedClusters": ["standalone"] });
+    done(&open, "boss", "PUT", "tenants/t", &about);
+    done(&open, "boss", "PUT", "namespaces/t/n", &Value::Null);
+    for topic in ["a", "b"] {
+        done(
+            &open,
+            "boss",
+            "PUT",
+            &format!("persistent/t/n/{topic}"),
+            &Value::Null,
+        );
+    }
+    let consume = json!(["consume"]);
+    for role in ["car", "van"] {
+        done(
+            &open,
+            "boss",
+            "POST",
+            &format!("namespaces/t/n/permissions/{role}"),
+            &consume,
+        );
+    }
+    let produce = json!(["produce"]);
+    done(
+        &open,
+        "boss",
+        "POST",
+        "persistent/t/n/a/permissions/car",
+        &produce,
+    );
+    let both = json!([{ "topic": "persistent://t/n/b", "role": "van", "actions": ["produce"] }]);
+    done(&open, "boss", "POST", GRANT, &both);
+    let of_subscription = "namespaces/t/n/permissions/subscription/s";
+    done(&open, "boss", "POST", of_subscription, &json!(["car"]));
+    assert_eq!(
+        granted(&open, "t/n/a"),
+        json!({ "car": ["consume", "produce"], "van": ["consume"] })
+    );
+    // Nothing asks them yet.
+    assert!(may_produce(&open, "van", "t/n/a").await && may_consume(&open, "van", "t/n/a", "s").await);
+    open.stop();
+
+    let mut settings = settings.to_vec();
+    settings.extend([
+        "--authorization-enabled=true",
+        "--authorization-super-user-roles=root",
+    ]);
+    let closed = Node::start(&dir.path().join("data"), &settings);
+    assert!(may_produce(&closed, "car", "t/n/a").await && may_produce(&closed, "van", "t/n/b").await);
+    assert!(!may_produce(&closed, "van", "t/n/a").await && !may_produce(&closed, "car", "t/n/b").await);
+    assert!(
+        may_consume(&closed, "car", "t/n/a", "s").await && may_consume(&closed, "van", "t/n/a", "o").await
+    );
+    assert!(!may_consume(&closed, "van", "t/n/a", "s").await);
+    closed.stop();
+}

@@ -165,7 +165,6 @@ impl Broker {
             access,
             authentication,
             request_rates: Default::default(),
-            authorization: false,
             broker_client: stores.client.clone(),
             allowed_hosts: Vec::new(),
             cluster_name: "standalone".to_owned(),

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use pharos_broker::error::TopicError;
 use pharos_broker::placement::Placed;
+use pharos_broker::shard::Refused;
+use pharos_catalog::PartitionedMetadataError;
 use pharos_cluster::OwnershipError;
 use pharos_runtime::clock;
 use pharos_runtime::clock::Nanos;
@@ -58,7 +60,11 @@ pub(super) fn handle_lookup(connection: &Rc<Connection>, request: &CommandLookup
     let (id, began) = (request.request_id, clock::now());
     let name = match topic_of(connection, request) {
         Ok(name) => name,
-        Err(refusal) => return answer_lookup(connection, id, began, Err(refusal)),
+        Err(NotHere::Refused(refusal)) => return answer_lookup(connection, id, began, Err(refusal)),
+        Err(NotHere::Peer(urls)) => {
+            connection.send(&answer::lookup_redirect(id, urls, true, false));
+            return connection.shard.tally().lookup(clock::now().since(began), true);
+        }
     };
     let listener = listener_of(connection, request);
     match connection.shard.shared.placement.of(&name) {
@@ -88,8 +94,38 @@ fn answer_lookup(connection: &Connection, id: u64, began: Nanos, outcome: Result
     tally.lookup(clock::now().since(began), is_answered);
 }
 
+/// Why a lookup is not answered with a broker of this cluster.
+enum NotHere {
+    Refused(Refusal),
+    /// Its namespace is on a peer of this cluster, whose addresses these are.
+    Peer(BrokerUrls),
+}
+
+impl From<Refusal> for NotHere {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Refused<PartitionedMetadataError>> for NotHere {
+    fn from(refused: Refused<PartitionedMetadataError>) -> Self {
+        let peer = match &refused {
+            Refused::Failed(PartitionedMetadataError::OtherCluster(other)) => other.peer.as_deref(),
+            _ => None,
+        };
+        let urls = peer.map(|peer| BrokerUrls {
+            plain: peer.broker_service_url.clone(),
+            tls: peer.broker_service_url_tls.clone(),
+        });
+        match urls.filter(|urls| urls.plain.is_some() || urls.tls.is_some()) {
+            Some(urls) => Self::Peer(urls),
+            None => Self::Refused(refusal::of(&refused, refusal::of_metadata)),
+        }
+    }
+}
+
 /// The topic, if lookups of it are answered.
-fn topic_of(connection: &Connection, request: &CommandLookupTopic) -> Result<TopicName, Refusal> {
+fn topic_of(connection: &Connection, request: &CommandLookupTopic) -> Result<TopicName, NotHere> {
     let name: TopicName = request
         .topic
         .parse()
@@ -99,8 +135,7 @@ fn topic_of(connection: &Connection, request: &CommandLookupTopic) -> Result<Top
     }
     let who = connection.principal();
     let found = connection.shard.caller(&who).look_up(&name);
-    requests::counted(connection, name.namespace().tenant(), found)
-        .map_err(|refused| refusal::of(&refused, refusal::of_metadata))?;
+    requests::counted(connection, name.namespace().tenant(), found)?;
     Ok(name)
 }
 
