@@ -434,6 +434,8 @@ pub static SETTINGS: &[Setting] = &[
         "Coordinators, over which clients spread their transactions: the partitions of transaction_coordinator_assign. With fewer than before the others end what they have."),
     setting!("Transactions", "transactions.max_active_per_coordinator", "maxActiveTransactionsPerCoordinator", transactions.max_active_per_coordinator,
         "Transactions of one coordinator that have not ended; a further one is refused. 0 is no limit."),
+    setting!("Transactions", "transactions.max_active_per_role", "", transactions.max_active_per_role,
+        "Maximum number of transactions of one role at one coordinator that have not ended; a further one is refused. 0 is no limit. Clients without authentication have no role."),
     setting!("Transactions", "transactions.max_timeout", "", transactions.max_timeout,
         "The longest time that a client may give a transaction; one that is open after its time is aborted."),
     setting!("Replication", "replication.producer_queue_size", "replicationProducerQueueSize", replication.producer_queue_size,
