@@ -17,6 +17,7 @@ use crate::log::{LogFailed, durable};
 
 const LIMITS: CoordinatorLimits = CoordinatorLimits {
     active_max: 2,
+    active_of_role_max: 0,
     timeout_max_ms: 60_000,
 };
 

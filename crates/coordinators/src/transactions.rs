@@ -128,7 +128,7 @@ impl Transactions {
     /// A new transaction, durable. `timeout_ms` of 0: the longest. On a shard, as all that follow.
     ///
     /// # Errors
-    /// `NoCoordinator`, `TooMany`, `TooLong`, `Log`.
+    /// `NoCoordinator`, `TooMany`, `TooManyOfRole`, `TooLong`, `Log`.
     pub async fn begin(
         &self,
         coordinator: u64,

@@ -497,6 +497,11 @@ impl ConsumerHandle {
         }
     }
 
+    /// Sets the epoch to stamp on its messages, as its connection knows it.
+    pub fn set_epoch(&self, epoch: Option<u64>) {
+        self.group.with(self.index, |consumer| consumer.epoch = epoch);
+    }
+
     /// Entries from `first` on, of so many messages, were dealt and not written: they are dealt again, in their order.
     pub fn take_back(&self, first: Ordinal, messages: u64) {
         self.group.take_back(self.index, first, messages);

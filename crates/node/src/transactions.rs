@@ -33,6 +33,7 @@ pub(crate) async fn open(settings: &Settings, broker: &Broker) -> anyhow::Result
     let settings_of = &settings.transactions;
     let limits = CoordinatorLimits {
         active_max: u64::from(settings_of.max_active_per_coordinator),
+        active_of_role_max: u64::from(settings_of.max_active_per_role),
         timeout_max_ms: u64::try_from(settings_of.max_timeout.as_millis()).unwrap_or(u64::MAX),
     };
     let opened = Transactions::open(broker, serving(settings), limits).await;

@@ -17,10 +17,15 @@ pub(crate) struct Ending<'a>(pub(crate) &'a Connection);
 impl Ending<'_> {
     /// The broker closed a producer.
     pub(crate) fn producer_closed(&self, of: ProducerRef, next: Option<&BrokerAddresses>) {
-        let Some(producer) = self.0.producers.borrow_mut().close_by_broker(of) else {
+        let Some(mut producer) = self.0.producers.borrow_mut().close_by_broker(of) else {
             return;
         };
         self.forget_refused(&producer);
+        let closed_by = producer.take_closed_by();
+        if !closed_by.is_empty() {
+            // The client wanted it closed, and waits for the answer; it is not to create the producer again.
+            return self.answer_closes(closed_by);
+        }
         if self.0.protocol_version() >= 5 {
             self.0.send(&answer::close_producer(
                 of.id,
@@ -75,8 +80,15 @@ impl Ending<'_> {
 
     /// A producer that the client closed is answered once its last send is.
     pub(crate) fn finish_close(&self, producer_id: u64) {
-        let request_id = self.0.producers.borrow_mut().take_closed(producer_id);
-        if let Some(request_id) = request_id {
+        let closed_by = self.0.producers.borrow_mut().take_closed(producer_id);
+        self.answer_closes(closed_by);
+    }
+
+    /// Answers CLOSE_PRODUCER requests that waited for the sends in flight.
+    pub(crate) fn answer_closes(&self, requests: Vec<u64>) {
+        for request_id in requests {
+            // It counted as a send does, see `handle_close_producer`.
+            self.0.read_ahead.ended(0);
             self.0.send(&answer::success(request_id));
         }
     }

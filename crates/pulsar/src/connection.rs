@@ -409,6 +409,8 @@ impl ConnectionHandle for Connection {
         let Attached::Dormant { permits } = consumer.attached else {
             return Err(handle);
         };
+        // The epoch may have risen while another consumer was the active one: its messages must not look older than it is.
+        handle.set_epoch(consumer.epoch.get());
         self.add_group(handle.group());
         handle.flow(permits);
         consumer.attached = Attached::Listening(handle);

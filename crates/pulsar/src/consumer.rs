@@ -33,7 +33,7 @@ pub(crate) struct Consumer {
     pub(crate) kind: SubscriptionType,
     pub(crate) key: ConsumerKey,
     pub(crate) attached: Attached,
-    /// Stamped on dispatched messages; stream consumers keep their own.
+    /// Newest epoch that the client named. Stamped on dispatched messages; a stream consumer starts with it when it becomes active.
     pub(crate) epoch: Cell<Option<u64>>,
     pub(crate) name: Arc<str>,
     /// It counts for its tenant.

@@ -48,8 +48,8 @@ pub(crate) struct Producer {
     answered: u64,
     /// Sends that were refused here; they are answered in their turn.
     refused: VecDeque<Refused>,
-    /// The client closed it with this request; answered when nothing is in flight.
-    closed_by: Option<u64>,
+    /// The client closed it with these requests; answered when nothing is in flight, or when the broker closes it.
+    closed_by: Vec<u64>,
 }
 
 impl Producer {
@@ -65,7 +65,7 @@ impl Producer {
             sent: 0,
             answered: 0,
             refused: VecDeque::new(),
-            closed_by: None,
+            closed_by: Vec::new(),
         }
     }
 
@@ -78,6 +78,11 @@ impl Producer {
     pub(crate) fn take_refused(&mut self) -> Option<Refused> {
         let answered = self.answered;
         self.refused.pop_front_if(|refused| refused.after <= answered)
+    }
+
+    /// The CLOSE_PRODUCER requests of the client that are not answered yet. Each is answered once.
+    pub(crate) fn take_closed_by(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.closed_by)
     }
 
     /// Sends that were refused here and are not answered yet.
@@ -158,7 +163,7 @@ impl Producers {
     /// Where a send goes.
     pub(crate) fn send_to(&mut self, id: u64) -> SendTo {
         match self.slots.get_mut(&id) {
-            Some(ProducerSlot::Ready(producer)) if producer.closed_by.is_none() => {
+            Some(ProducerSlot::Ready(producer)) if producer.closed_by.is_empty() => {
                 SendTo::Producer(producer.topic, producer.key)
             }
             Some(_) => SendTo::Nowhere,
@@ -221,7 +226,7 @@ impl Producers {
             Some(ProducerSlot::Ready(producer)) => {
                 let at_home = (producer.topic, producer.key);
                 if producer.is_busy() {
-                    producer.closed_by = Some(request_id);
+                    producer.closed_by.push(request_id);
                     return (Some(at_home), false);
                 }
                 self.slots.remove(&id);
@@ -236,15 +241,15 @@ impl Producers {
         }
     }
 
-    /// The request to answer now that nothing is in flight, if the client closed the producer.
-    pub(crate) fn take_closed(&mut self, id: u64) -> Option<u64> {
-        match self.slots.get(&id) {
-            Some(ProducerSlot::Ready(producer)) if !producer.is_busy() => {
-                let request_id = producer.closed_by?;
+    /// The requests to answer now that nothing is in flight, if the client closed the producer; none otherwise.
+    pub(crate) fn take_closed(&mut self, id: u64) -> Vec<u64> {
+        match self.slots.get_mut(&id) {
+            Some(ProducerSlot::Ready(producer)) if !producer.is_busy() && !producer.closed_by.is_empty() => {
+                let requests = producer.take_closed_by();
                 self.slots.remove(&id);
-                Some(request_id)
+                requests
             }
-            _ => None,
+            _ => Vec::new(),
         }
     }
 
@@ -303,9 +308,24 @@ mod tests {
         assert!(producers.answered(known_as(1)).is_none());
         assert!(producers.close_by_broker(known_as(1)).is_none());
         assert!(matches!(producers.close_by_client(7, 3), (Some(_), false)));
-        assert!(producers.take_closed(7).is_none(), "its own send is not answered");
+        assert!(
+            producers.take_closed(7).is_empty(),
+            "its own send is not answered"
+        );
         assert!(producers.answered(known_as(2)).is_some());
-        assert_eq!(producers.take_closed(7), Some(3));
+        assert_eq!(producers.take_closed(7), [3]);
+    }
+
+    #[test]
+    fn every_close_of_a_producer_that_the_broker_closes_is_answered_once() {
+        let mut producers = producers(2);
+        producers.sent(7);
+        assert!(matches!(producers.close_by_client(7, 3), (Some(_), false)));
+        assert!(matches!(producers.close_by_client(7, 4), (Some(_), false)));
+        let mut closed = producers.close_by_broker(known_as(2)).unwrap();
+        assert_eq!(closed.take_closed_by(), [3, 4]);
+        assert!(closed.take_closed_by().is_empty());
+        assert!(producers.take_closed(7).is_empty());
     }
 
     #[test]

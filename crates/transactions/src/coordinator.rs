@@ -45,6 +45,18 @@ pub enum TxnError {
         /// The limit.
         limit: u64,
     },
+    /// The role has as many open as one may have.
+    #[error(
+        "role {role} has {limit} open transactions at coordinator {coordinator}, as many as transactions.max_active_per_role allows"
+    )]
+    TooManyOfRole {
+        /// The coordinator.
+        coordinator: u64,
+        /// The role.
+        role: Box<str>,
+        /// The limit.
+        limit: u64,
+    },
     /// It takes longer than any may.
     #[error("a timeout of {asked_ms} ms is longer than transactions.max_timeout allows, {max_ms} ms")]
     TooLong {
@@ -133,6 +145,8 @@ pub struct Participants {
 pub struct CoordinatorLimits {
     /// Open transactions; 0: any number.
     pub active_max: u64,
+    /// Open transactions of one role; 0: any number. Clients without a role are not counted.
+    pub active_of_role_max: u64,
     /// The longest timeout, in milliseconds.
     pub timeout_max_ms: u64,
 }
@@ -160,6 +174,8 @@ pub struct Coordinator {
     live: BTreeMap<u64, Transaction>,
     /// Open ones by when their time is over.
     deadlines: BTreeSet<(u64, u64)>,
+    /// Number of live transactions of each role that has any.
+    by_owner: BTreeMap<Box<str>, u64>,
 }
 
 impl Coordinator {
@@ -172,6 +188,7 @@ impl Coordinator {
             reserved,
             live: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            by_owner: BTreeMap::new(),
         }
     }
 
@@ -194,13 +211,20 @@ impl Coordinator {
         if transaction.status == TxnStatus::Open {
             self.deadlines.insert((transaction.deadline_ms(), least));
         }
+        self.insert(least, transaction);
+    }
+
+    fn insert(&mut self, least: u64, transaction: Transaction) {
+        if let Some(owner) = &transaction.owner {
+            *self.by_owner.entry(owner.clone()).or_default() += 1;
+        }
         self.live.insert(least, transaction);
     }
 
     /// A new transaction. `timeout_ms` of 0: the longest.
     ///
     /// # Errors
-    /// `TooMany`, `TooLong`.
+    /// `TooMany`, `TooManyOfRole`, `TooLong`.
     pub fn begin(
         &mut self,
         owner: Option<&str>,
@@ -218,6 +242,17 @@ impl Coordinator {
             return Err(TxnError::TooMany {
                 coordinator: self.id,
                 limit: limits.active_max,
+            });
+        }
+        let limit = limits.active_of_role_max;
+        if let Some(role) = owner
+            && limit > 0
+            && self.by_owner.get(role).is_some_and(|count| *count >= limit)
+        {
+            return Err(TxnError::TooManyOfRole {
+                coordinator: self.id,
+                role: role.into(),
+                limit,
             });
         }
         let least = self.next;
@@ -238,7 +273,7 @@ impl Coordinator {
             subscriptions: BTreeMap::new(),
         };
         self.deadlines.insert((transaction.deadline_ms(), least));
-        self.live.insert(least, transaction);
+        self.insert(least, transaction);
         Ok(self.txn(least))
     }
 
@@ -365,6 +400,14 @@ impl Coordinator {
             && let Some(transaction) = self.live.remove(&txn.least)
         {
             self.deadlines.remove(&(transaction.deadline_ms(), txn.least));
+            if let Some(owner) = &transaction.owner
+                && let Some(count) = self.by_owner.get_mut(owner)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.by_owner.remove(owner);
+                }
+            }
         }
     }
 

@@ -113,6 +113,7 @@ proptest! {
 
 const LIMITS: CoordinatorLimits = CoordinatorLimits {
     active_max: 5,
+    active_of_role_max: 0,
     timeout_max_ms: 1000,
 };
 
@@ -434,5 +435,40 @@ fn bytes_that_are_no_record_are_refused() {
         assert!(Transaction::decode(bytes).is_err());
         assert!(TransactionBuffer::decode_from(bytes).is_err() || bytes.len() > 1);
         assert!(AckIn::decode_all(bytes).is_err() || bytes.len() > 2);
+    }
+}
+
+#[test]
+fn a_role_has_no_more_open_transactions_than_it_may() {
+    let limits = CoordinatorLimits {
+        active_of_role_max: 2,
+        ..LIMITS
+    };
+    let mut coordinator = Coordinator::new(3, 0);
+    let first = coordinator.begin(Some("a"), 0, 0, limits).unwrap();
+    coordinator.begin(Some("a"), 0, 0, limits).unwrap();
+    let refused = coordinator.begin(Some("a"), 0, 0, limits).unwrap_err();
+    assert!(matches!(
+        refused,
+        TxnError::TooManyOfRole {
+            coordinator: 3,
+            limit: 2,
+            ..
+        }
+    ));
+    assert!(refused.to_string().contains("transactions.max_active_per_role"));
+    // Others are not concerned.
+    coordinator.begin(Some("b"), 0, 0, limits).unwrap();
+    // It is what has not ended that counts, also after a restart.
+    let mut again = Coordinator::new(3, coordinator.reserved());
+    for (txn, transaction) in coordinator.all() {
+        again.restore(txn.least, transaction.clone());
+    }
+    for coordinator in [&mut coordinator, &mut again] {
+        assert!(coordinator.begin(Some("a"), 0, 0, limits).is_err());
+        coordinator.end(first, TxnOutcome::Aborted).unwrap();
+        assert!(coordinator.begin(Some("a"), 0, 0, limits).is_err());
+        coordinator.forget(first);
+        coordinator.begin(Some("a"), 0, 0, limits).unwrap();
     }
 }

@@ -434,6 +434,8 @@ pub static SETTINGS: &[Setting] = &[
         "Coordinators, over which clients spread their transactions: the partitions of transaction_coordinator_assign. With fewer than before the others end what they have."),
     setting!("Transactions", "transactions.max_active_per_coordinator", "maxActiveTransactionsPerCoordinator", transactions.max_active_per_coordinator,
         "Transactions of one coordinator that have not ended; a further one is refused. 0 is no limit."),
+    setting!("Transactions", "transactions.max_active_per_role", "", transactions.max_active_per_role,
+        "Maximum number of transactions of one role at one coordinator that have not ended; a further one is refused. 0 is no limit. Clients without authentication have no role."),
     setting!("Transactions", "transactions.max_timeout", "", transactions.max_timeout,
         "The longest time that a client may give a transaction; one that is open after its time is aborted."),
     setting!("Replication", "replication.producer_queue_size", "replicationProducerQueueSize", replication.producer_queue_size,
@@ -567,34 +569,4 @@ pub fn by_key(key: &str) -> Option<&'static Setting> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::super::Settings;
-    use super::*;
-
-    #[test]
-    fn keys_flags_and_variables_are_unique() {
-        let keys: HashSet<_> = SETTINGS.iter().map(|s| s.key).collect();
-        let flags: HashSet<_> = SETTINGS.iter().map(Setting::flag).collect();
-        let variables: HashSet<_> = SETTINGS.iter().map(Setting::env).collect();
-        assert_eq!(
-            (keys.len(), flags.len(), variables.len()),
-            (SETTINGS.len(), SETTINGS.len(), SETTINGS.len())
-        );
-    }
-
-    #[test]
-    fn every_default_is_read_back_to_itself() {
-        for setting in SETTINGS {
-            let mut settings = Settings::default();
-            (setting.set)(&mut settings, &setting.default()).unwrap();
-            assert_eq!(settings, Settings::default(), "{}", setting.key);
-        }
-    }
-
-    #[test]
-    fn the_defaults_have_no_faults() {
-        assert_eq!(Settings::default().faults(), Vec::<String>::new());
-    }
-}
+mod tests;

@@ -13,6 +13,8 @@ pub struct TransactionSettings {
     pub coordinators: u32,
     /// Open transactions of each.
     pub max_active_per_coordinator: u32,
+    /// Open transactions of one role at each.
+    pub max_active_per_role: u32,
     /// The longest timeout.
     pub max_timeout: Duration,
 }
@@ -23,6 +25,7 @@ impl Default for TransactionSettings {
             enabled: false,
             coordinators: 16,
             max_active_per_coordinator: 10_000,
+            max_active_per_role: 1_000,
             max_timeout: Duration::from_secs(3 * 3600),
         }
     }

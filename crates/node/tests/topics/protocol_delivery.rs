@@ -11,7 +11,9 @@ use pharos_client::{
 use pharos_wire::command::Command;
 use pharos_wire::proto::command_ack::AckType;
 use pharos_wire::proto::command_subscribe::{InitialPosition, SubType};
-use pharos_wire::proto::{CommandSubscribe, MessageIdData, ServerError};
+use pharos_wire::proto::{
+    CommandRedeliverUnacknowledgedMessages, CommandSubscribe, MessageIdData, ServerError,
+};
 use pharos_wire::request;
 
 async fn producer(client: &Connection, topic: &str) -> Producer {
@@ -487,4 +489,39 @@ async fn broadcast_and_ordinary_subscriptions_are_not_mistaken() {
     (command.topic, command.request_id) = ("t".to_owned(), 5);
     raw.send(command).await.unwrap();
     expect_error(&mut raw, 5, ServerError::NotAllowedError).await;
+}
+
+/// The Java client discards messages whose epoch is older than its own, and takes those that have none.
+#[tokio::test]
+async fn a_failover_consumer_that_waited_for_its_turn_keeps_its_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &["--active-consumer-failover-delay", "200ms"]);
+    let client = node.client().await;
+    publish(&producer(&client, "t").await, 0..1).await;
+    let mut raw = node.rogue().await;
+    let subscribe = CommandSubscribe {
+        topic: "t".to_owned(),
+        consumer_id: 1,
+        request_id: 1,
+        consumer_epoch: Some(3),
+        initial_position: Some(InitialPosition::Earliest as i32),
+        ..ConsumerOptions::new("s", SubType::Failover).command
+    };
+    raw.send(subscribe).await.unwrap();
+    expect_success(&mut raw, 1).await;
+    // It is not the active one yet, and asks again.
+    let again = CommandRedeliverUnacknowledgedMessages {
+        consumer_id: 1,
+        message_ids: Vec::new(),
+        consumer_epoch: Some(4),
+    };
+    raw.send(again).await.unwrap();
+    raw.send(request::flow(1, 10)).await.unwrap();
+    loop {
+        match next(&mut raw).await {
+            Command::Message(message) => break assert_eq!(message.consumer_epoch, Some(4)),
+            Command::ActiveConsumerChange(_) => {}
+            other => panic!("unexpected {other:?}"),
+        }
+    }
 }

@@ -101,6 +101,10 @@ pub(super) fn handle_redeliver(connection: &Connection, request: &CommandRedeliv
     let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&request.consumer_id) else {
         return;
     };
+    // Also of a consumer that is not the active one: its client discards what has an older epoch, and takes what has none.
+    if request.consumer_epoch.is_some() {
+        consumer.epoch.set(request.consumer_epoch);
+    }
     match &consumer.attached {
         Attached::Listening(handle) => {
             handle.redeliver(request.consumer_epoch);
@@ -115,9 +119,6 @@ pub(super) fn handle_redeliver(connection: &Connection, request: &CommandRedeliv
                     .map(|id| position_of(id.ledger_id, id.entry_id))
                     .collect()
             });
-            if request.consumer_epoch.is_some() {
-                consumer.epoch.set(request.consumer_epoch);
-            }
             connection
                 .shard
                 .redeliver(consumer.topic, consumer.key, positions);

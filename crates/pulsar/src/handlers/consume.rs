@@ -450,7 +450,10 @@ pub(super) fn handle_consumer_stats(connection: &Rc<Connection>, request: &Comma
         let response = {
             let consumers = connection.consumers.borrow();
             let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&id) else {
-                return;
+                drop(consumers);
+                let text = "consumer was closed while its statistics were collected";
+                let refusal = Refusal::new(ServerError::ConsumerNotFound, text);
+                return connection.send(&stats_failed(request_id, refusal));
             };
             let stats = stats.unwrap_or_default();
             CommandConsumerStatsResponse {

@@ -216,8 +216,9 @@ fn finish(
                 Ok(_) => connection.shard.close_producer(topic, grant.key),
                 Err(_) if here => {
                     let slot = connection.producers.borrow_mut().remove(id);
-                    if let Some(ProducerSlot::Ready(producer)) = slot {
+                    if let Some(ProducerSlot::Ready(mut producer)) = slot {
                         Ending(&connection).forget_refused(&producer);
+                        Ending(&connection).answer_closes(producer.take_closed_by());
                     }
                     let text = "producer was fenced while it waited for exclusive access";
                     deny(
@@ -337,6 +338,9 @@ pub(super) fn handle_close_producer(connection: &Connection, request: &CommandCl
     }
     if answer_now {
         connection.send(&answer::success(request.request_id));
+    } else {
+        // Counts as a send does, so that a peer cannot have more of them waiting than a connection may.
+        connection.read_ahead.began(0);
     }
 }
 

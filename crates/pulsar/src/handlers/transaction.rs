@@ -278,7 +278,7 @@ fn of_txn(error: &TxnError) -> Refusal {
         TxnError::NotFound(_) => ServerError::TransactionNotFound,
         TxnError::Status { .. } => ServerError::InvalidTxnStatus,
         TxnError::NoCoordinator(_) => ServerError::TransactionCoordinatorNotFound,
-        TxnError::TooMany { .. } => ServerError::TooManyRequests,
+        TxnError::TooMany { .. } | TxnError::TooManyOfRole { .. } => ServerError::TooManyRequests,
         TxnError::TooLong { .. } | TxnError::TooManyParticipants(_) => ServerError::NotAllowedError,
         TxnError::Log(_) => ServerError::PersistenceError,
     };
