@@ -4,7 +4,9 @@
 //! for ever, so the oldest are forgotten beyond a bound: their later pieces may then go elsewhere, where the client gives up
 //! on the message and it is delivered again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+
+use pharos_types::steps::walk;
 
 use super::consumers::Slot;
 use super::ordinal_map::OrdinalMap;
@@ -17,6 +19,8 @@ const PINS_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct ChunkPins {
     pins: OrdinalMap<Pin>,
+    /// The messages of each consumer.
+    by_slot: BTreeSet<(Slot, Group)>,
     /// Oldest first; may hold pins that are gone, told apart by their number.
     order: VecDeque<(Group, u64)>,
     /// Number of the next pin.
@@ -41,20 +45,22 @@ impl ChunkPins {
         }
         let number = self.next;
         self.next += 1;
+        self.forget(message);
         self.pins.insert(message.0, Pin { slot, number });
+        self.by_slot.insert((slot, message));
         self.order.push_back((message, number));
         while self.pins.len() > PINS_MAX || self.order.len() > 2 * PINS_MAX {
             let Some((oldest, number)) = self.order.pop_front() else {
                 break;
             };
             if self.pins.get(&oldest.0).is_some_and(|pin| pin.number == number) {
-                self.pins.remove(&oldest.0);
+                self.forget(oldest);
             }
         }
     }
 
     pub(super) fn unpin(&mut self, message: Group) {
-        self.pins.remove(&message.0);
+        self.forget(message);
         // The usual case is one message after the other; keep no trace of those.
         if self.pins.is_empty() {
             self.order.clear();
@@ -63,7 +69,17 @@ impl ChunkPins {
 
     /// Forgets a consumer that has left.
     pub(super) fn drop_consumer(&mut self, slot: Slot) {
-        self.pins.retain(|_, pin| pin.slot != slot);
+        let own = self.by_slot.range((slot, Group(0))..=(slot, Group(u64::MAX)));
+        let own: Vec<Group> = walk(own).map(|(_, message)| *message).collect();
+        for message in own {
+            self.forget(message);
+        }
+    }
+
+    fn forget(&mut self, message: Group) {
+        if let Some(pin) = self.pins.remove(&message.0) {
+            self.by_slot.remove(&(pin.slot, message));
+        }
     }
 
     pub(super) fn clear(&mut self) {

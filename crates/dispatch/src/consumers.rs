@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 
+use pharos_types::steps::walk;
+
 use super::types::{ConsumerKey, ConsumerSpec};
 
 /// Where a consumer is kept; small, dense, used again after the consumer has left.
@@ -105,10 +107,7 @@ impl Consumers {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Consumer)> {
-        (0..)
-            .map(Slot)
-            .zip(&self.slots)
-            .filter_map(|(slot, consumer)| Some((slot, consumer.as_ref()?)))
+        walk((0..).map(Slot).zip(&self.slots)).filter_map(|(slot, consumer)| Some((slot, consumer.as_ref()?)))
     }
 
     /// The slot the next [`insert`](Self::insert) will take.

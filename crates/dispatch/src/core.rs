@@ -12,7 +12,9 @@ use super::ordinal_map::OrdinalMap;
 use super::pending::{PendingAcks, PendingEntry};
 use super::replay::{Group, Replay, ReplayPlace};
 use super::round_robin::RoundRobin;
-use super::types::{AddConsumerError, ConsumerKey, ConsumerSpec, DelayOptions, EntryRef, Limits, Options};
+use super::types::{
+    AddConsumerError, ConsumerKey, ConsumerSpec, DelayOptions, EntryRef, HashRange, Limits, Options,
+};
 use super::withheld::Withheld;
 
 /// Deals the entries of one subscription to its consumers. See the module for how it is driven.
@@ -152,8 +154,11 @@ impl Dispatcher {
         if let Mode::KeyShared(keys) = &mut self.mode {
             keys.add(self.consumers.next_slot(), &spec)?;
         }
-        self.consumers.insert(key, &spec);
-        self.reassign();
+        let slot = self.consumers.insert(key, &spec);
+        if let Mode::KeyShared(keys) = &self.mode {
+            let gained = keys.ranges_of(slot);
+            self.reassign(self.groups_in(&gained));
+        }
         Ok(())
     }
 
@@ -168,12 +173,17 @@ impl Dispatcher {
         let Some(consumer) = self.consumers.remove(slot) else {
             return false;
         };
+        let mut moving: Vec<Group> = self.replay.groups_at(slot).into_iter().collect();
         match &mut self.mode {
             Mode::Shared { turns, chunks } => {
                 turns.remove(slot, consumer.priority_level);
                 chunks.drop_consumer(slot);
             }
-            Mode::KeyShared(keys) => keys.remove(slot),
+            Mode::KeyShared(keys) => {
+                let lost = keys.ranges_of(slot);
+                keys.remove(slot);
+                moving.extend(self.groups_in(&lost));
+            }
         }
         if self.consumers.is_empty() {
             self.rewind();
@@ -182,7 +192,7 @@ impl Dispatcher {
             }
             return true;
         }
-        self.reassign();
+        self.reassign(moving);
         while let Some((ordinal, entry)) = self.pending.pop_of(slot) {
             self.on_released(&entry);
             self.put_in_replay(ordinal, entry.group);
@@ -312,10 +322,21 @@ impl Dispatcher {
         self.replay.insert(ordinal, group, place);
     }
 
-    /// Moves everything in replay to where it belongs after consumers have come or gone.
-    fn reassign(&mut self) {
-        let (mode, replay) = (&self.mode, &mut self.replay);
-        replay.move_groups(|group| place_in(mode, Some(group)));
+    /// Moves groups in replay to where they belong after a consumer has come or gone.
+    fn reassign(&mut self, groups: Vec<Group>) {
+        for group in groups {
+            let place = place_in(&self.mode, Some(group));
+            self.replay.move_group(group, place);
+        }
+    }
+
+    /// The groups in replay whose hash is in one of these ranges.
+    fn groups_in(&self, ranges: &[HashRange]) -> Vec<Group> {
+        let within = |range: &HashRange| {
+            let (first, last) = (Group(u64::from(range.start)), Group(u64::from(range.end)));
+            self.replay.groups_within(first, last)
+        };
+        ranges.iter().flat_map(within).collect()
     }
 
     /// What an entry must stay together with.

@@ -6,6 +6,8 @@
 //!
 //! Always true (unless out of order delivery is allowed): all pending messages of a hash are at one consumer.
 
+use pharos_types::steps::walk;
+
 use super::consumers::Slot;
 use super::ordinal_map::{OrdinalMap, shrink_if_empty};
 use super::replay::{Group, ReplayPlace};
@@ -164,7 +166,7 @@ impl KeyShared {
         true
     }
 
-    /// The hashes of a consumer, for stats.
+    /// The hashes of a consumer, rising.
     pub(super) fn ranges_of(&self, slot: Slot) -> Vec<HashRange> {
         self.active
             .as_ref()
@@ -177,6 +179,6 @@ impl KeyShared {
         let Some(active) = &self.active else { return 0 };
         let is_draining =
             |(hash, holder): &(&u64, &Holder)| active.selector.select(**hash as u32) != Some(holder.slot);
-        active.holders.iter().filter(is_draining).count()
+        walk(active.holders.iter()).filter(is_draining).count()
     }
 }

@@ -50,6 +50,7 @@ mod key_shared;
 mod largest_batch;
 mod ordinal_map;
 mod pending;
+mod ranked;
 mod reads;
 mod replay;
 mod round_robin;
@@ -61,7 +62,7 @@ mod types;
 mod withheld;
 
 pub use core::Dispatcher;
-pub use failover::{Candidate, pick_active};
+pub use failover::FailoverCandidates;
 pub use largest_batch::LargestBatch;
 pub use selector::HashRanges;
 pub use stats::{ConsumerStats, DispatchStats};

@@ -13,6 +13,8 @@
 
 use std::collections::BTreeSet;
 
+use pharos_types::steps::walk;
+
 use super::consumers::Slot;
 use super::ordinal_map::{OrdinalMap, shrink_if_empty};
 
@@ -42,6 +44,8 @@ struct Members {
 pub(super) struct Replay {
     items: OrdinalMap<Option<Group>>,
     groups: OrdinalMap<Members>,
+    /// The keys of `groups`, so that a range of them is found.
+    group_order: BTreeSet<u64>,
     any: BTreeSet<u64>,
     /// By slot.
     of_consumer: Vec<BTreeSet<u64>>,
@@ -76,9 +80,13 @@ impl Replay {
         }
         if let Some(group) = group {
             self.move_group(group, place);
-            let members = self.groups.entry(group.0).or_insert_with(|| Members {
-                ordinals: BTreeSet::new(),
-                place,
+            let group_order = &mut self.group_order;
+            let members = self.groups.entry(group.0).or_insert_with(|| {
+                group_order.insert(group.0);
+                Members {
+                    ordinals: BTreeSet::new(),
+                    place,
+                }
             });
             members.ordinals.insert(ordinal);
         }
@@ -98,6 +106,7 @@ impl Replay {
             members.ordinals.remove(&ordinal);
             if members.ordinals.is_empty() {
                 self.groups.remove(&group.0);
+                self.group_order.remove(&group.0);
             }
         }
         self.dequeue(ordinal, place);
@@ -125,12 +134,17 @@ impl Replay {
         }
     }
 
-    /// Asks for every group where it belongs now, and puts it there. For the rare event of a changed assignment.
-    pub(super) fn move_groups(&mut self, place_of: impl Fn(Group) -> ReplayPlace) {
-        let groups: Vec<Group> = self.groups.keys().map(|&group| Group(group)).collect();
-        for group in groups {
-            self.move_group(group, place_of(group));
-        }
+    /// The groups from `first` to `last`, both inclusive.
+    pub(super) fn groups_within(&self, first: Group, last: Group) -> Vec<Group> {
+        let groups = self.group_order.range(first.0..=last.0);
+        walk(groups).map(|&group| Group(group)).collect()
+    }
+
+    /// The groups that wait for one consumer.
+    pub(super) fn groups_at(&self, slot: Slot) -> BTreeSet<Group> {
+        walk(self.of(slot))
+            .filter_map(|ordinal| self.group_of(ordinal))
+            .collect()
     }
 
     /// Entries for anyone, rising.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use pharos_runtime::clock;
 use pharos_types::Ordinal;
+use pharos_types::steps::{step, walk};
 use smallvec::SmallVec;
 
 use super::cohorts::{Cohort, Cohorts, Member};
@@ -22,7 +23,7 @@ use super::due::{Bell, DueGroups};
 use super::window::Found;
 use super::{CursorHandoff, Feed, Moment, Sent, StreamConsumer};
 use crate::entry::FeedEntry;
-use crate::ids::{ConnectionId, ConsumerKey};
+use crate::ids::{ConnectionId, ConsumerKey, IdMap};
 
 /// Where a connection takes the messages that are dealt to its consumers.
 pub trait DeliverySink {
@@ -44,6 +45,9 @@ pub struct Recipient {
     /// The consumer's epoch, if it set one.
     pub epoch: Option<u64>,
 }
+
+/// Number of stream consumers up to which one is looked for among all.
+const LOOKED_THROUGH_MAX: usize = 8;
 
 /// Why [`Group::fill`] stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,8 @@ struct State {
     consumers: SmallVec<[Option<StreamConsumer>; 1]>,
     free: Vec<u32>,
     count: usize,
+    /// Where each sits, once there were many.
+    by_key: Option<Box<IdMap<ConsumerKey, u32>>>,
     cohorts: Cohorts,
     /// The place served last, so that cohorts take turns.
     served: Ordinal,
@@ -149,9 +155,11 @@ impl Group {
             }
         };
         let parked = consumer.permits <= 0;
+        let key = consumer.key;
         if let Some(place) = state.consumers.get_mut(index as usize) {
             *place = Some(consumer);
         }
+        state.note_place(key, index);
         if !parked {
             state.enqueue(index);
         }
@@ -163,6 +171,9 @@ impl Group {
     pub(super) fn remove(&self, index: u32) -> Option<StreamConsumer> {
         let mut state = self.state.borrow_mut();
         let consumer = state.consumers.get_mut(index as usize)?.take()?;
+        if let Some(by_key) = &mut state.by_key {
+            by_key.remove(&consumer.key);
+        }
         state.count -= 1;
         state.free.push(index);
         if state.count == 0 {
@@ -185,16 +196,19 @@ impl Group {
 
     /// Looks at every stream consumer.
     pub fn for_each(&self, mut look: impl FnMut(&StreamConsumer)) {
-        self.state.borrow().consumers.iter().flatten().for_each(&mut look);
+        let state = self.state.borrow();
+        walk(state.consumers.iter().flatten()).for_each(&mut look);
     }
 
     /// Where a consumer sits.
     pub(super) fn index_of(&self, key: ConsumerKey) -> Option<u32> {
         let state = self.state.borrow();
-        let index = state
-            .consumers
-            .iter()
-            .position(|place| place.as_ref().is_some_and(|l| l.key == key))?;
+        if let Some(by_key) = &state.by_key {
+            step();
+            return by_key.get(&key).copied();
+        }
+        let index = walk(state.consumers.iter())
+            .position(|place| place.as_ref().is_some_and(|consumer| consumer.key == key))?;
         u32::try_from(index).ok()
     }
 
@@ -403,6 +417,17 @@ fn send(consumer: &mut StreamConsumer, entry: &Arc<FeedEntry>, ready: Moment, si
 }
 
 impl State {
+    /// Notes where a newcomer sits, if there are many.
+    fn note_place(&mut self, key: ConsumerKey, index: u32) {
+        if let Some(by_key) = &mut self.by_key {
+            by_key.insert(key, index);
+        } else if self.count > LOOKED_THROUGH_MAX {
+            let places = (0..).zip(&self.consumers);
+            let places = places.filter_map(|(index, place)| Some((place.as_ref()?.key, index)));
+            self.by_key = Some(Box::new(places.collect()));
+        }
+    }
+
     fn valid(&self, member: Member) -> bool {
         matches!(self.consumers.get(member.index as usize),
             Some(Some(consumer)) if consumer.queued && consumer.ticket == member.ticket)

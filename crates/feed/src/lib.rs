@@ -238,6 +238,17 @@ impl Feed {
         }
     }
 
+    /// Looks at what a stream consumer has acknowledged; `None` if it is not here.
+    pub fn look_at_acks<R>(
+        &self,
+        connection: ConnectionId,
+        key: ConsumerKey,
+        look: impl FnOnce(&AckState) -> R,
+    ) -> Option<R> {
+        let (group, index) = self.place_of(connection, key)?;
+        group.with(index, |consumer| look(&consumer.acks))
+    }
+
     /// Takes in a consumer of `connection`, with the cursor that its topic's home hands over.
     pub fn join(
         self: &Rc<Self>,

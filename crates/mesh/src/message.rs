@@ -119,6 +119,8 @@ pub enum Ask {
     Acks {
         /// As the shard knows the topic: itself, or its compacted view.
         topic: TopicId,
+        /// The connection of the stream consumer.
+        connection: ConnectionId,
         /// Whose they are.
         key: ConsumerKey,
         /// What it has acknowledged.

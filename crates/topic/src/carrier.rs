@@ -65,7 +65,7 @@ impl State {
     fn held(&self, from: Option<Ordinal>) -> HeldBack {
         let end = self.stored.log.ledger.durable_end();
         let mut parts = Vec::new();
-        for (name, subscription) in &self.attached.subscriptions {
+        for (name, subscription) in self.attached.subscriptions.iter() {
             let Body::Broadcast(body) = &subscription.body else {
                 continue;
             };
@@ -200,7 +200,7 @@ impl Carrier<'_> {
                 return;
             };
             let mut closing = Vec::new();
-            for (name, subscription) in &mut state.attached.subscriptions {
+            for (name, subscription) in state.attached.subscriptions.iter_mut() {
                 let own = CarrierSlots::of_properties(&subscription.properties);
                 if own.is_some() && known.get(name.as_str()) == own.as_ref() {
                     if holder.ending.remove(name).is_some() {

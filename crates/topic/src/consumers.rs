@@ -20,7 +20,6 @@ pub(crate) struct Consumer {
     pub(crate) consumer_id: u64,
     /// As the shard of its connection knows the topic.
     pub(crate) feed: TopicId,
-    pub(crate) priority_level: i32,
     pub(crate) info: Arc<ConsumerInfo>,
     /// When permits last came here for it, in milliseconds since 1970; 0 for never. Those of a stream consumer stay with it.
     pub(crate) flow_at_ms: u64,
@@ -57,9 +56,15 @@ impl Subscription {
             self.sharing = None;
             self.idle_since_ms = clock::wall_ms();
             self.kind = None;
+            self.failover = None;
             self.activation = None;
-        } else if let Some(sharing) = &mut self.sharing {
-            sharing.detach(key);
+        } else {
+            if let Some(sharing) = &mut self.sharing {
+                sharing.detach(key);
+            }
+            if let Some(failover) = &mut self.failover {
+                failover.remove(key);
+            }
         }
         last
     }
@@ -80,6 +85,7 @@ impl Attached {
         let Some(consumer) = self.consumers.remove(&key) else {
             return false;
         };
+        self.consumer_hosts.remove(&consumer.info.address);
         if self.consumers.is_empty() {
             // Most topics have few, and then none for long.
             self.consumers.shrink_to_fit();
@@ -172,6 +178,7 @@ impl Attached {
                 slot,
                 place: CursorPlace::Home(acks.clone()),
             });
+            self.subscriptions.note_body(name);
             if let (Some(slot), true) = (slot, dirty) {
                 stored.change_cursors(cx, |cursors| cursors.moved(slot, &acks));
             }

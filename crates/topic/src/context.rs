@@ -149,6 +149,7 @@ impl TopicContext {
     pub(super) async fn stream_consumer_acks(&self, handed_over: HandedOver) -> Option<AckState> {
         let ask = |answer| Ask::Acks {
             topic: handed_over.feed,
+            connection: handed_over.connection,
             key: handed_over.key,
             answer,
         };

@@ -100,6 +100,7 @@ impl Attached {
             sharing: None,
             fenced: false,
             creating: is_durable,
+            failover: None,
             activation: None,
             generation: 0,
             idle_since_ms: clock::wall_ms(),

@@ -209,6 +209,7 @@ pub(super) fn restore(state: &mut State, mut pending_acks: PendingBySubscription
             sharing: None,
             fenced: false,
             creating: false,
+            failover: None,
             activation: None,
             generation: 0,
             idle_since_ms: now_ms,

@@ -172,13 +172,7 @@ impl Attached {
 
     /// Something became durable: every dispatcher may have work.
     pub(super) fn run_dispatchers(&mut self, cx: &TopicContext, stored: &mut Stored) {
-        let names: Vec<SubscriptionName> = self
-            .subscriptions
-            .values()
-            .filter(|subscription| matches!(subscription.body, Body::Dispatched(_)))
-            .map(|subscription| subscription.name.clone())
-            .collect();
-        for name in names {
+        for name in self.subscriptions.dispatched() {
             self.run_dispatcher(cx, stored, &name);
         }
     }

@@ -1,9 +1,10 @@
 //! Failover: which consumer is the active one, and handing the cursor over when that changes.
 //!
-//! The consumer that becomes the active one, also the first, gets messages and is announced to all consumers of the subscription
+//! The consumer that becomes the active one, also the first, gets messages and is told that it is the one
 //! when the configured delay has passed, as in Pulsar: consumers come in flocks, and what the first of them got at once would
 //! come again to the one that is chosen when all are there. Consumers that come meanwhile do not put it off; who is the chosen
-//! one at its end is the active one. A consumer that joins and is not chosen hears at once that it is not.
+//! one at its end is the active one. A consumer that joins and is not chosen is told at once that it is not. Afterwards a consumer is told
+//! only of a change: one that waits is not told again that it waits.
 //!
 //! ```text
 //!   no consumer    ── one is chosen ──► delay ──► handed over to the chosen one, announced
@@ -11,67 +12,109 @@
 //!         └──────────── its cursor is home ◄─────────────┘ stands down
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use pharos_dispatch::{Candidate, pick_active};
+use pharos_dispatch::{ConsumerKey as CandidateKey, FailoverCandidates};
 use pharos_feed::ids::ConsumerKey;
 use pharos_mesh::{ConnectionEvent, FeedMessage};
 use pharos_runtime::spawn_local;
 use pharos_types::SubscriptionName;
+use pharos_types::steps::{step, walk};
 
 use super::consumers::Consumer;
 use super::subscription::{Body, CursorPlace, Subscription};
 use super::{Attached, Stored, SubscriptionType, TopicContext};
 
+/// The consumers of a Failover subscription, and what their clients know.
+#[derive(Debug)]
+pub(crate) struct Failover {
+    candidates: FailoverCandidates,
+    /// The one that knows that it is the active one.
+    announced: Option<ConsumerKey>,
+    /// Those that were not told that they are not: each was the chosen one when it joined.
+    untold: BTreeSet<ConsumerKey>,
+}
+
+impl Failover {
+    /// Of no consumer yet.
+    fn new(cx: &TopicContext) -> Self {
+        Self {
+            candidates: FailoverCandidates::new(&cx.name.to_string(), cx.name.partition(), false),
+            announced: None,
+            untold: BTreeSet::new(),
+        }
+    }
+
+    /// A consumer left.
+    pub(super) fn remove(&mut self, key: ConsumerKey) {
+        self.candidates.remove(CandidateKey(key.0));
+        self.untold.remove(&key);
+        self.announced.take_if(|announced| *announced == key);
+    }
+
+    fn chosen(&self) -> Option<ConsumerKey> {
+        self.candidates.active().map(|key| ConsumerKey(key.0))
+    }
+
+    /// Notes that a consumer is announced as the active one. Returns those that have to be told, and whether they are the one.
+    fn announce(&mut self, chosen: ConsumerKey) -> Vec<(ConsumerKey, bool)> {
+        let mut told: Vec<_> = walk(std::mem::take(&mut self.untold).into_iter())
+            .filter(|key| *key != chosen)
+            .map(|key| (key, false))
+            .collect();
+        let before = self.announced.replace(chosen);
+        if before != Some(chosen) {
+            told.extend(before.map(|before| (before, false)));
+            told.push((chosen, true));
+        }
+        told
+    }
+}
+
 impl Subscription {
     /// The consumer that should listen now.
-    pub(super) fn chosen_active(
-        &self,
+    pub(super) fn chosen_active(&self) -> Option<ConsumerKey> {
+        self.failover.as_ref()?.chosen()
+    }
+
+    /// True if a consumer that joins would be the one.
+    pub(super) fn is_chosen(&self, name: &str, priority_level: i32) -> bool {
+        let failover = self.failover.as_ref();
+        failover.is_none_or(|failover| failover.candidates.would_choose(name, priority_level))
+    }
+
+    /// A Failover consumer is attached. `told`: what the answer to its request says of whether it is the active one.
+    pub(super) fn enter_failover(
+        &mut self,
         cx: &TopicContext,
         consumers: &HashMap<ConsumerKey, Consumer>,
-    ) -> Option<ConsumerKey> {
-        let index = pick(cx, &self.candidates(consumers))?;
-        self.consumers.iter().nth(index).copied()
+        key: ConsumerKey,
+        (name, priority_level): (Arc<str>, i32),
+        told: Option<bool>,
+    ) {
+        let failover = self.failover.get_or_insert_with(|| Box::new(Failover::new(cx)));
+        failover.candidates.add(CandidateKey(key.0), name, priority_level);
+        match told {
+            Some(false) => {}
+            None => _ = failover.untold.insert(key),
+            Some(true) => {
+                // Another may still believe that it is.
+                let before = failover.announced.replace(key).filter(|before| *before != key);
+                tell_active(cx, consumers, before.map(|before| (before, false)));
+            }
+        }
     }
 
-    /// Whether a consumer that joins would be the one.
-    pub(super) fn is_chosen(
-        &self,
-        cx: &TopicContext,
-        consumers: &HashMap<ConsumerKey, Consumer>,
-        newcomer: Candidate<'_>,
-    ) -> bool {
-        let mut candidates = self.candidates(consumers);
-        candidates.push(newcomer);
-        pick(cx, &candidates) == Some(candidates.len() - 1)
-    }
-
-    fn candidates<'a>(&self, consumers: &'a HashMap<ConsumerKey, Consumer>) -> Vec<Candidate<'a>> {
-        let attached = self.consumers.iter().filter_map(|key| consumers.get(key));
-        let candidates = attached.map(|consumer| Candidate {
-            name: &consumer.name,
-            priority_level: consumer.priority_level,
-        });
-        candidates.collect()
-    }
-
-    /// Tells every consumer whether it is the one.
+    /// Tells the consumers that do not know it whether they are the one.
     pub(super) fn announce_active(
-        &self,
+        &mut self,
         cx: &TopicContext,
         consumers: &HashMap<ConsumerKey, Consumer>,
         chosen: ConsumerKey,
     ) {
-        for key in &self.consumers {
-            let Some(consumer) = consumers.get(key) else {
-                continue;
-            };
-            let event = ConnectionEvent::ActiveConsumer {
-                consumer_id: consumer.consumer_id,
-                key: *key,
-                active: *key == chosen,
-            };
-            cx.tell_connection(consumer.connection, event);
+        if let Some(failover) = &mut self.failover {
+            tell_active(cx, consumers, failover.announce(chosen));
         }
     }
 
@@ -119,7 +162,7 @@ impl Attached {
         if subscription.kind != Some(SubscriptionType::Failover) {
             return;
         }
-        let Some(chosen) = subscription.chosen_active(cx, &self.consumers) else {
+        let Some(chosen) = subscription.chosen_active() else {
             return;
         };
         let Body::Stream(cursor) = &mut subscription.body else {
@@ -172,7 +215,7 @@ impl Attached {
         let Some(subscription) = self.subscriptions.get_mut(name) else {
             return;
         };
-        let Some(chosen) = subscription.chosen_active(cx, &self.consumers) else {
+        let Some(chosen) = subscription.chosen_active() else {
             return;
         };
         let Some(consumer) = self.consumers.get(&chosen) else {
@@ -209,7 +252,46 @@ impl Attached {
     }
 }
 
-/// The index of the candidate that should be active.
-fn pick(cx: &TopicContext, candidates: &[Candidate<'_>]) -> Option<usize> {
-    pick_active(candidates, &cx.name.to_string(), cx.name.partition(), false)
+/// Tells consumers whether they are the active one.
+fn tell_active(
+    cx: &TopicContext,
+    consumers: &HashMap<ConsumerKey, Consumer>,
+    told: impl IntoIterator<Item = (ConsumerKey, bool)>,
+) {
+    for (key, active) in told {
+        step();
+        let Some(consumer) = consumers.get(&key) else {
+            continue;
+        };
+        let event = ConnectionEvent::ActiveConsumer {
+            consumer_id: consumer.consumer_id,
+            key,
+            active,
+        };
+        cx.tell_connection(consumer.connection, event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_those_are_told_whose_state_changed() {
+        let mut failover = Failover {
+            candidates: FailoverCandidates::new("t", Some(0), false),
+            announced: None,
+            untold: [1, 2, 3].map(ConsumerKey).into(),
+        };
+        let first = failover.announce(ConsumerKey(2));
+        assert_eq!(
+            first,
+            [(1, false), (3, false), (2, true)].map(|(key, active)| (ConsumerKey(key), active))
+        );
+        assert_eq!(failover.announce(ConsumerKey(2)), []);
+        let second = failover.announce(ConsumerKey(9));
+        assert_eq!(second, [(ConsumerKey(2), false), (ConsumerKey(9), true)]);
+        failover.remove(ConsumerKey(9));
+        assert_eq!(failover.announce(ConsumerKey(1)), [(ConsumerKey(1), true)]);
+    }
 }

@@ -322,15 +322,18 @@ impl State {
             deduplication: self.stored.publishing.dedup.status(),
             epoch: self.stored.publishing.producers.epoch(),
             producer_count: {
-                let producers = self.stored.publishing.producers.iter();
-                producers.filter(|producer| !producer.is_replicator()).count()
+                let producers = &self.stored.publishing.producers;
+                producers.len() - producers.replicators()
             },
             waiting_producers: self.stored.publishing.producers.waiting_len(),
             producers: match wanted.producers {
                 true => producers(self, |producer| !producer.is_replicator()),
                 false => Vec::new(),
             },
-            inbound: producers(self, Producer::is_replicator),
+            inbound: match self.stored.publishing.producers.replicators() {
+                0 => Vec::new(),
+                _ => producers(self, Producer::is_replicator),
+            },
             replication: self.stored.replication.figures(),
             subscriptions: self
                 .attached

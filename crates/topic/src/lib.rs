@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod absence;
+mod attached_producers;
 mod broadcast;
 mod carried;
 mod carrier;
@@ -49,6 +50,7 @@ mod fault;
 mod figures;
 mod handle;
 mod host;
+mod hosts;
 mod inactive;
 mod kind;
 mod limits;
@@ -78,6 +80,7 @@ mod staying;
 mod stream;
 mod subscribe;
 mod subscription;
+mod subscriptions;
 mod throttle;
 mod transaction_acks;
 mod transactions;
@@ -94,7 +97,7 @@ use pharos_dispatch::KeySharedOptions;
 use pharos_feed::ids::{ConsumerKey, TopicId};
 use pharos_feed::{DispatchRateLimiter, Sent};
 use pharos_mesh::HomeMessage;
-use pharos_types::{Ordinal, SubscriptionName, TopicName};
+use pharos_types::{Ordinal, TopicName};
 
 pub use carried::{CarrierFigures, Dealing};
 pub use expiry::Expired;
@@ -136,6 +139,7 @@ use consumers::Consumer;
 use context::TopicContext;
 use deduplication::Deduplication;
 use durable_cursors::DurableCursors;
+use hosts::Hosts;
 use limits::Subscribes;
 use links::Links;
 use log::TopicLog;
@@ -144,7 +148,7 @@ use publish::Pending;
 use quota::Backlog;
 use reads::LogReads;
 use replication::Replication;
-use subscription::Subscription;
+use subscriptions::Subscriptions;
 use throttle::Throttle;
 
 /// A loaded topic: what is asked of it, each question over the parts of its state.
@@ -213,12 +217,13 @@ pub(crate) struct Publishing {
 
 /// What is attached to a topic: its subscriptions and their consumers.
 pub(crate) struct Attached {
-    /// Boxed: most topics have one, and a table has room for three.
-    pub(crate) subscriptions: HashMap<SubscriptionName, Box<Subscription>>,
+    pub(crate) subscriptions: Subscriptions,
     /// What the topic's tenant may have, if that is limited.
     tenant: Option<Arc<TenantShare>>,
     /// Which subscription an attached consumer belongs to, and what is known of it.
     pub(crate) consumers: HashMap<ConsumerKey, Consumer>,
+    /// Addresses of the consumers.
+    consumer_hosts: Hosts,
     links: Links,
     /// Who subscribed how often lately.
     subscribes: Subscribes,

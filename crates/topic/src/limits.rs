@@ -7,19 +7,23 @@ use std::collections::HashMap;
 use pharos_catalog::policy::{EffectivePolicies, SubscribeRateLimit};
 use pharos_requests::error::{ProducerError, SubscribeError};
 use pharos_runtime::{clock, millis};
+use pharos_types::steps::step;
 
-use super::producers::{Producer, Producers};
+use super::attached_producers::Others;
+use super::hosts::host;
 use super::replication::is_replicator;
 use super::subscription::Body;
 use super::{Attached, ProducerRequest, Stored, SubscribeRequest, SubscriptionType, TopicContext};
 
-/// Consumers whose subscribes are remembered; beyond it those whose period is over are forgotten.
+/// Consumers whose subscribes are remembered whatever their number; with more, those whose period is over are forgotten.
 const CONSUMERS_REMEMBERED: usize = 1_024;
 
 /// Subscribes per consumer, told apart by address, name and id: when its period began, and how often since.
 #[derive(Default)]
 pub(super) struct Subscribes {
     seen: HashMap<(String, Option<String>, u64), (u64, u32)>,
+    /// How many were left when those whose period was over were last forgotten.
+    kept: usize,
 }
 
 impl Subscribes {
@@ -40,8 +44,13 @@ impl Subscribes {
     fn may(&mut self, request: &SubscribeRequest, limit: SubscribeRateLimit, now_ms: u64) -> bool {
         let period_ms = millis(limit.period);
         let is_over = |began_ms: u64| now_ms.saturating_sub(began_ms) >= period_ms;
-        if self.seen.len() >= CONSUMERS_REMEMBERED {
-            self.seen.retain(|_, (began_ms, _)| !is_over(*began_ms));
+        // Twice as many as were left, so that each is looked at a few times only.
+        if self.seen.len() >= CONSUMERS_REMEMBERED.max(2 * self.kept) {
+            self.seen.retain(|_, (began_ms, _)| {
+                step();
+                !is_over(*began_ms)
+            });
+            self.kept = self.seen.len();
         }
         let who = (
             host(&request.info.address).to_owned(),
@@ -57,36 +66,26 @@ impl Subscribes {
     }
 }
 
-impl Producers {
-    /// Whether another producer finds room. `is_other`: whether a producer stays beside it, and is not replaced by it.
-    pub(super) fn check_limits(
-        &self,
-        cx: &TopicContext,
-        limits: &EffectivePolicies,
-        request: &ProducerRequest,
-        is_other: impl Fn(&&Producer) -> bool,
-    ) -> Result<(), ProducerError> {
-        // Those of other clusters have no limit.
-        if request.name.as_deref().is_some_and(is_replicator) {
-            return Ok(());
-        }
-        let is_other = |producer: &&Producer| is_other(producer) && !producer.is_replicator();
-        let attached = || self.iter().filter(&is_other).count();
-        if limits.max_producers > 0 && is_taken(limits.max_producers, attached()) {
-            let text = format!("Topic '{}' reached max producers limit", cx.name);
-            return Err(ProducerError::Busy(text));
-        }
-        if limits.max_same_address_producers > 0 {
-            let mine = host(&request.info.address);
-            let others = self.iter().filter(&is_other);
-            let count = others.filter(|other| host(&other.info.address) == mine).count();
-            if is_taken(limits.max_same_address_producers, count) {
-                let text = format!("Topic '{}' reached max same address producers limit", cx.name);
-                return Err(ProducerError::Busy(text));
-            }
-        }
-        Ok(())
+/// Whether another producer finds room beside `others`.
+pub(super) fn check_limits(
+    cx: &TopicContext,
+    limits: &EffectivePolicies,
+    request: &ProducerRequest,
+    others: Others,
+) -> Result<(), ProducerError> {
+    // Those of other clusters have no limit.
+    if request.name.as_deref().is_some_and(is_replicator) {
+        return Ok(());
     }
+    if is_taken(limits.max_producers, others.limited) {
+        let text = format!("Topic '{}' reached max producers limit", cx.name);
+        return Err(ProducerError::Busy(text));
+    }
+    if is_taken(limits.max_same_address_producers, others.of_host) {
+        let text = format!("Topic '{}' reached max same address producers limit", cx.name);
+        return Err(ProducerError::Busy(text));
+    }
+    Ok(())
 }
 
 /// The room that a topic has for consumers and subscriptions.
@@ -121,13 +120,9 @@ impl Vacancy<'_> {
         if is_taken(limits.max_consumers, self.0.consumers.len().saturating_sub(own)) {
             return busy("Topic reached max consumers limit");
         }
-        if limits.max_same_address_consumers > 0 {
-            let mine = host(&request.info.address);
-            let others = self.0.consumers.values();
-            let count = others.filter(|other| host(&other.info.address) == mine).count();
-            if is_taken(limits.max_same_address_consumers, count) {
-                return busy("Topic reached max same address consumers limit");
-            }
+        let of_host = self.0.consumer_hosts.of(&request.info.address);
+        if is_taken(limits.max_same_address_consumers, of_host) {
+            return busy("Topic reached max same address consumers limit");
         }
         let Some(subscription) = self.0.subscriptions.get(&request.subscription) else {
             return if request.durable {
@@ -155,12 +150,7 @@ impl Vacancy<'_> {
         if let Some(tenant) = &self.0.tenant {
             tenant.check_subscription()?;
         }
-        let limit = stored.policies.max_subscriptions;
-        if limit == 0 {
-            return Ok(());
-        }
-        let durable = self.0.subscriptions.values().filter(|other| other.is_durable());
-        if is_taken(limit, durable.count()) {
+        if is_taken(stored.policies.max_subscriptions, self.0.subscriptions.durable()) {
             return Err(format!(
                 "Exceed the maximum number of subscriptions of the topic: {}",
                 cx.name
@@ -173,9 +163,4 @@ impl Vacancy<'_> {
 /// Whether `count` are all that a limit allows; 0 is no limit.
 fn is_taken(limit: u32, count: usize) -> bool {
     limit > 0 && count >= limit as usize
-}
-
-/// A peer's address without its port.
-fn host(address: &str) -> &str {
-    address.rsplit_once(':').map_or(address, |(host, _)| host)
 }

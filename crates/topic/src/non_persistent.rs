@@ -165,7 +165,7 @@ impl Subscription {
         if self.kind != Some(SubscriptionType::Failover) {
             return None;
         }
-        let chosen = self.chosen_active(cx, consumers);
+        let chosen = self.chosen_active();
         if let Some(Sharing::Each { active, .. }) = &mut self.sharing
             && std::mem::replace(active, chosen) != chosen
             && let Some(chosen) = chosen

@@ -129,8 +129,9 @@ impl StoredTopic {
             },
             attached: Attached {
                 tenant,
-                subscriptions: HashMap::new(),
+                subscriptions: super::Subscriptions::default(),
                 consumers: HashMap::new(),
+                consumer_hosts: super::Hosts::default(),
                 links: Links::new(shard.mesh.shard_count()),
                 subscribes: super::Subscribes::default(),
                 sent: pharos_feed::Sent::default(),

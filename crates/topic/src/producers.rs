@@ -1,17 +1,19 @@
 //! Who may write to a topic, and under which name: access modes, name conflicts, the topic epoch.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use pharos_catalog::policy::EffectivePolicies;
-use pharos_feed::ids::{ConnectionId, IdMap, ProducerKey};
+use pharos_feed::ids::{ConnectionId, ProducerKey};
 use pharos_mesh::{ConnectionEvent, ProducerRef};
 use pharos_requests::error::{ProducerError, chain};
 use pharos_runtime::spawn_local;
 use tokio::sync::oneshot;
 
+use super::attached_producers::AttachedProducers;
 use super::deduplication::Admitting;
+use super::limits::check_limits;
 use super::quota::Quotas;
 use super::replication::{self, Replicating};
 use super::{
@@ -87,8 +89,9 @@ struct Waiting {
 /// The producers of a topic.
 #[derive(Default)]
 pub(crate) struct Producers {
-    attached: IdMap<ProducerKey, Producer>,
-    waiting: VecDeque<Waiting>,
+    attached: AttachedProducers,
+    /// In the order in which they came: keys rise.
+    waiting: BTreeMap<ProducerKey, Waiting>,
     /// The topic epoch, which rises with each exclusive holder; `None` until there was one.
     epoch: Option<u64>,
     /// The one that is stored. No producer is told of a later one.
@@ -116,7 +119,7 @@ enum Claim {
 
 impl Producers {
     /// No producers yet, on a topic with these stored properties.
-    pub(crate) fn new(properties: &std::collections::BTreeMap<String, String>) -> Self {
+    pub(crate) fn new(properties: &BTreeMap<String, String>) -> Self {
         let epoch = properties.get(EPOCH_PROPERTY).and_then(|text| text.parse().ok());
         Self {
             epoch,
@@ -126,15 +129,20 @@ impl Producers {
     }
 
     pub(crate) fn get_mut(&mut self, key: ProducerKey) -> Option<&mut Producer> {
-        self.attached.get_mut(&key)
+        self.attached.get_mut(key)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Producer> {
-        self.attached.values()
+        self.attached.iter()
     }
 
     pub(crate) fn len(&self) -> usize {
         self.attached.len()
+    }
+
+    /// Attached producers of other clusters' replicators.
+    pub(crate) fn replicators(&self) -> usize {
+        self.attached.replicators()
     }
 
     /// Producers that wait for exclusive access.
@@ -147,16 +155,12 @@ impl Producers {
         self.epoch
     }
 
-    fn by_name(&self, name: &str) -> Option<&Producer> {
-        self.attached.values().find(|producer| *producer.name == *name)
-    }
-
     /// A name that is in use: the same producer come back, or a conflict.
     fn claim(&self, request: &ProducerRequest) -> Claim {
         let Some(name) = &request.name else {
             return Claim::Free;
         };
-        let Some(holder) = self.by_name(name) else {
+        let Some(holder) = self.attached.by_name(name) else {
             return Claim::Free;
         };
         let same_place = holder.connection == request.connection && holder.producer_id == request.producer_id;
@@ -178,8 +182,12 @@ impl Producers {
         if matches!(claim, Claim::Held(..)) {
             return Ok(claim);
         }
-        let is_other = |producer: &&Producer| !matches!(claim, Claim::Replaces(key) if key == producer.key);
-        self.check_limits(cx, policies, request, is_other)?;
+        let replaced = match claim {
+            Claim::Replaces(earlier) => Some(earlier),
+            Claim::Free | Claim::Held(..) => None,
+        };
+        let others = self.attached.beside(replaced, &request.info.address);
+        check_limits(cx, policies, request, others)?;
         if policies.encryption_required && !request.encrypted {
             let text = format!("Encryption is required in topic {}", cx.name);
             return Err(ProducerError::Encryption(text));
@@ -192,12 +200,8 @@ impl Producers {
             )));
         }
         let is_waited = !self.waiting.is_empty();
-        let has_others = is_waited || self.iter().any(|producer| is_other(&producer));
-        let is_exclusive = is_waited
-            || self
-                .iter()
-                .filter(is_other)
-                .any(|producer| producer.access_mode.is_exclusive());
+        let has_others = is_waited || others.all > 0;
+        let is_exclusive = is_waited || others.exclusive > 0;
         let refusal = match request.access_mode {
             AccessMode::Shared if is_exclusive => {
                 ProducerError::Busy("topic has an existing exclusive producer".to_owned())
@@ -219,7 +223,7 @@ impl Producers {
             last_sequence_id: -1,
             turn: None,
         };
-        self.attached.insert(producer.key, producer);
+        self.attached.insert(producer);
         grant
     }
 
@@ -238,20 +242,15 @@ impl Producers {
 
     /// A producer left. Returns whether it was the last.
     fn remove(&mut self, key: ProducerKey) -> bool {
-        self.waiting.retain(|waiting| waiting.producer.key != key);
-        if self.attached.remove(&key).is_none() || self.len() > 0 {
-            return false;
-        }
-        // Most topics have few, and then none for long.
-        self.attached.shrink_to_fit();
-        true
+        self.waiting.remove(&key);
+        self.attached.remove(key).is_some() && self.len() == 0
     }
 
     /// Gives exclusive access to the next in line: no producer has it.
     fn pass_turn(&mut self, cx: &TopicContext) {
         let Some(me) = cx.me() else { return };
         // The next in line, unless it is gone itself.
-        while let Some(Waiting { producer, turn }) = self.waiting.pop_front() {
+        while let Some((_, Waiting { producer, turn })) = self.waiting.pop_first() {
             if turn.is_closed() {
                 continue;
             }
@@ -265,14 +264,14 @@ impl Producers {
 
     /// Closes one producer; its client connects again.
     pub(super) fn close(&mut self, cx: &TopicContext, key: ProducerKey) {
-        if let Some(producer) = self.attached.remove(&key) {
+        if let Some(producer) = self.attached.remove(key) {
             producer.tell_closed(cx);
         }
     }
 
     /// Closes every producer; their clients connect again.
     pub(super) fn close_all(&mut self, cx: &TopicContext) {
-        for producer in std::mem::take(&mut self.attached).into_values() {
+        for producer in self.attached.take_all() {
             producer.tell_closed(cx);
         }
     }
@@ -282,7 +281,7 @@ impl Publishing {
     fn admit(&mut self, cx: &TopicContext, request: &ProducerRequest, claim: Claim) -> Admission {
         match claim {
             Claim::Free => {}
-            Claim::Replaces(earlier) => _ = self.producers.attached.remove(&earlier),
+            Claim::Replaces(earlier) => _ = self.producers.attached.remove(earlier),
             Claim::Held(holder, refusal) => return Admission::AskHolder(holder, refusal),
         }
         let epoch = self.producers.epoch;
@@ -293,7 +292,8 @@ impl Publishing {
             AccessMode::WaitForExclusive if others > 0 => {
                 let (turn, receiver) = oneshot::channel();
                 let (key, name) = (producer.key, producer.name.to_string());
-                self.producers.waiting.push_back(Waiting { producer, turn });
+                let waiting = Waiting { producer, turn };
+                self.producers.waiting.insert(key, waiting);
                 Admission::Granted(ProducerGrant {
                     key,
                     name,

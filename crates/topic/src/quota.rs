@@ -182,9 +182,11 @@ impl Quotas<'_> {
             }
         };
         let mut state = self.0.state.borrow_mut();
-        let mut some = state.attached.subscriptions.values().take(SUBSCRIPTIONS_ASKED);
-        let waits = some.find(|s| s.body.kind().stands_at(&state.stored.cursors, place));
-        let subscription = waits.map_or_else(|| "".into(), |s| s.name.as_str().into());
+        let subscription = {
+            let mut some = state.attached.subscriptions.values().take(SUBSCRIPTIONS_ASKED);
+            let waits = some.find(|s| s.body.kind().stands_at(&state.stored.cursors, place));
+            waits.map_or_else(|| "".into(), |s| s.name.as_str().into())
+        };
         state.stored.backlog.oldest = Some(Oldest {
             place,
             published_ms,

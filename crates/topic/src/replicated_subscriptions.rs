@@ -222,7 +222,7 @@ impl State {
     fn tell_moved(&mut self, cx: &TopicContext) {
         let no_member: Arc<str> = Arc::default();
         let mut moved = Vec::new();
-        for (name, subscription) in &mut self.attached.subscriptions {
+        for (name, subscription) in self.attached.subscriptions.iter_mut() {
             let Some(ahead) = &mut subscription.replicated else {
                 continue;
             };

@@ -80,7 +80,7 @@ impl Publishing {
 impl Attached {
     /// Queues every cursor of a dispatched subscription for the log that changed. Returns whether one did.
     pub(super) fn flush_all(&mut self, cx: &TopicContext, stored: &mut Stored) -> bool {
-        let mut names: Vec<_> = self.subscriptions.keys().cloned().collect();
+        let mut names = self.subscriptions.dispatched();
         names.sort_unstable();
         let mut any = false;
         for name in names {

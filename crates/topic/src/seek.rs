@@ -97,8 +97,9 @@ impl Attached {
         stored: &mut Stored,
         name: &SubscriptionName,
     ) {
-        let is_unfinished =
-            |subscription: &super::Subscription| subscription.creating && subscription.consumers.is_empty();
+        let is_unfinished = |subscription: &super::subscription::Subscription| {
+            subscription.creating && subscription.consumers.is_empty()
+        };
         if self
             .subscriptions
             .get(name)

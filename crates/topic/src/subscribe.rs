@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use pharos_dispatch::Candidate;
 use pharos_feed::Activity;
 use pharos_feed::ids::{ConnectionId, ConsumerKey, TopicId};
 use pharos_requests::error::{SubscribeError, TopicError, chain};
@@ -309,10 +308,6 @@ impl Subscribing<'_> {
         let subscription =
             subscription.ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
         let first = subscription.consumers.first();
-        let newcomer = Candidate {
-            name: &name,
-            priority_level: request.priority_level,
-        };
         let rate = Arc::clone(&subscription.rate);
         let mut joining = Joining {
             cx,
@@ -327,7 +322,7 @@ impl Subscribing<'_> {
                 .and_then(|key| attached.consumers.get(key))
                 .map(|consumer| consumer.connection),
             is_chosen: kind == SubscriptionType::Failover
-                && subscription.is_chosen(cx, &attached.consumers, newcomer),
+                && subscription.is_chosen(&name, request.priority_level),
             consumers: &attached.consumers,
             stored,
         };
@@ -359,16 +354,34 @@ impl Subscribing<'_> {
             Joined::Dispatched if kind == SubscriptionType::Failover => (Attach::Dispatched, Some(is_chosen)),
             Joined::Dispatched => (Attach::Dispatched, None),
         };
-        self.enlist((key, feed), name, kind);
+        self.enlist((key, feed), name, kind, active);
         if !is_stored {
             self.attached.choose_active(cx, &request.subscription);
         }
         Ok(Step::done(cx, &self.stored.log, (key, feed), attach, active))
     }
 
-    fn enlist(&mut self, (key, feed): (ConsumerKey, TopicId), name: Arc<str>, kind: SubscriptionType) {
+    fn enlist(
+        &mut self,
+        (key, feed): (ConsumerKey, TopicId),
+        name: Arc<str>,
+        kind: SubscriptionType,
+        active: Option<bool>,
+    ) {
         let request = self.request;
-        self.attached.consumers.insert(
+        let attached = &mut *self.attached;
+        if let Some(subscription) = attached.subscriptions.get_mut(&request.subscription) {
+            subscription.consumers.insert(key);
+            subscription.kind = Some(kind);
+            subscription.idle_since_ms = 0;
+            if kind == SubscriptionType::Failover {
+                let candidate = (name.clone(), request.priority_level);
+                subscription.enter_failover(self.cx, &attached.consumers, key, candidate, active);
+            }
+        }
+        attached.subscriptions.note_body(&request.subscription);
+        attached.consumer_hosts.add(&request.info.address);
+        attached.consumers.insert(
             key,
             Consumer {
                 subscription: request.subscription.clone(),
@@ -376,7 +389,6 @@ impl Subscribing<'_> {
                 connection: request.connection,
                 consumer_id: request.consumer_id,
                 feed,
-                priority_level: request.priority_level,
                 info: request.info.clone(),
                 flow_at_ms: 0,
                 is_joining: true,
@@ -385,11 +397,6 @@ impl Subscribing<'_> {
                 activity: Activity::default(),
             },
         );
-        if let Some(subscription) = self.attached.subscriptions.get_mut(&request.subscription) {
-            subscription.consumers.insert(key);
-            subscription.kind = Some(kind);
-            subscription.idle_since_ms = 0;
-        }
     }
 }
 

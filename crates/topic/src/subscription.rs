@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 use super::SubscriptionType;
 use super::absence::Presence;
 use super::expiry::Expired;
+use super::failover::Failover;
 use super::non_persistent::Sharing;
 
 /// A subscription of a topic.
@@ -48,6 +49,8 @@ pub(crate) struct Subscription {
     pub(crate) fenced: bool,
     /// Created, but not yet durable.
     pub(crate) creating: bool,
+    /// Of Failover: its consumers, while there are any.
+    pub(crate) failover: Option<Box<Failover>>,
     /// Of Failover: which hand-over of the cursor waits for the configured delay, if one does.
     pub(crate) activation: Option<u64>,
     /// Rises when the body becomes another one, so that a read that was under way knows it is void.

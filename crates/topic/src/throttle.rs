@@ -4,7 +4,7 @@
 //! is anything left, and may leave a debt; over time the rate is exact. What waits has no receipt, so its connection
 //! stops reading when it has as much under way as it may: that bounds what waits here, and slows the client down.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +13,52 @@ use pharos_catalog::policy::PublishRateLimit;
 use pharos_feed::ids::{ConnectionId, ProducerKey};
 use pharos_mesh::Publish;
 use pharos_runtime::{Buckets, Nanos, clock, spawn_local};
+use pharos_types::steps::step;
 
 use super::{Publishing, State, TopicContext};
+
+/// Sends of one producer that arrived together.
+type Sends = (ConnectionId, ProducerKey, Vec<Publish>);
+
+/// What waits, in its order, found by its producer too.
+#[derive(Default)]
+struct HeldSends {
+    /// By a number that rises.
+    sends: BTreeMap<u64, Sends>,
+    of_producer: BTreeSet<(ProducerKey, u64)>,
+}
+
+impl HeldSends {
+    fn is_empty(&self) -> bool {
+        self.sends.is_empty()
+    }
+
+    fn push_back(&mut self, sends: Sends) {
+        let number = self.sends.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.of_producer.insert((sends.1, number));
+        self.sends.insert(number, sends);
+    }
+
+    fn pop_front(&mut self) -> Option<Sends> {
+        let (number, sends) = self.sends.pop_first()?;
+        self.of_producer.remove(&(sends.1, number));
+        Some(sends)
+    }
+
+    /// The first that waits of this producer.
+    fn take_of(&mut self, key: ProducerKey) -> Option<Sends> {
+        step();
+        let own = (key, 0)..=(key, u64::MAX);
+        let first = *self.of_producer.range(own).next()?;
+        self.of_producer.remove(&first);
+        self.sends.remove(&first.1)
+    }
+
+    /// All, in their order.
+    fn take_all(&mut self) -> impl Iterator<Item = Sends> + use<> {
+        std::mem::take(self).sends.into_values()
+    }
+}
 
 /// The sends of a topic that wait for their time.
 #[derive(Default)]
@@ -22,7 +66,7 @@ pub(crate) struct Throttle {
     own: Buckets,
     /// What the topic shares with the others of its tenant.
     tenant: Option<Arc<TenantShare>>,
-    held: VecDeque<(ConnectionId, ProducerKey, Vec<Publish>)>,
+    held: HeldSends,
     /// A task will let more through.
     is_timed: bool,
     /// How often sends began to wait.
@@ -81,7 +125,7 @@ impl Publishing {
 
     /// Producers were closed: their clients send again what waited, so it is dropped here.
     pub(super) fn drop_held(&mut self, cx: &TopicContext) {
-        for (from, _, entries) in std::mem::take(&mut self.throttle.held) {
+        for (from, _, entries) in self.throttle.held.take_all() {
             if !entries.is_empty() {
                 cx.send_dropped(from, &entries);
             }
@@ -119,45 +163,30 @@ impl State {
 
     /// Appends what waits, as far as the rate allows; the rest in time.
     pub(super) fn let_through(&mut self, cx: &TopicContext) {
-        while let Some((from, key, entries)) = self.stored.publishing.throttle.held.pop_front() {
+        while !self.stored.publishing.throttle.held.is_empty() {
             let limit = self.stored.policies.publish_rate;
-            let wait = self.stored.publishing.throttle.wait(limit, clock::now());
-            if let Some(wait) = wait {
-                self.stored
-                    .publishing
-                    .throttle
-                    .held
-                    .push_front((from, key, entries));
+            let throttle = &mut self.stored.publishing.throttle;
+            if let Some(wait) = throttle.wait(limit, clock::now()) {
                 return self.stored.publishing.let_through_after(cx, wait);
             }
-            self.stored.publishing.throttle.take(&entries);
+            let Some((from, key, entries)) = throttle.held.pop_front() else {
+                return;
+            };
+            throttle.take(&entries);
             self.append_all(cx, from, key, entries);
         }
     }
 
     /// A producer leaves: what it sent before goes first, whatever the rate, because it would not be sent again.
     pub(super) fn let_through_of(&mut self, cx: &TopicContext, key: ProducerKey) {
-        if self
-            .stored
-            .publishing
-            .throttle
-            .held
-            .iter()
-            .all(|(_, other, _)| *other != key)
-        {
-            return;
+        let mut any = false;
+        while let Some((from, key, entries)) = self.stored.publishing.throttle.held.take_of(key) {
+            any = true;
+            self.stored.publishing.throttle.take(&entries);
+            self.append_all(cx, from, key, entries);
         }
-        for (from, other, entries) in std::mem::take(&mut self.stored.publishing.throttle.held) {
-            if other == key {
-                self.stored.publishing.throttle.take(&entries);
-                self.append_all(cx, from, key, entries);
-            } else {
-                self.stored
-                    .publishing
-                    .throttle
-                    .held
-                    .push_back((from, other, entries));
-            }
+        if !any {
+            return;
         }
         self.stored.log.maintain(cx);
         self.stored.publishing.watch(cx);

@@ -18,6 +18,7 @@ pub mod hash;
 mod login;
 mod name;
 mod position;
+pub mod steps;
 mod txn;
 pub mod varint;
 

@@ -16,7 +16,7 @@ use pharos_catalog::schema::{SchemaEntry, SchemaInfo, SchemaVersion};
 use pharos_catalog::{
     ListMode, PartitionedMetadataError, PatternError, TopicListWatcher, TopicListing, carrier_of,
 };
-use pharos_feed::ids::{ConsumerKey, TopicId};
+use pharos_feed::ids::{ConnectionId, ConsumerKey, TopicId};
 use pharos_managed_ledger::cursor::AckState;
 use pharos_mesh::Placed;
 use pharos_requests::asked::{
@@ -330,10 +330,10 @@ impl Caller<'_> {
     pub async fn last_message_id(
         self,
         topic: TopicId,
-        key: ConsumerKey,
+        (connection, key): (ConnectionId, ConsumerKey),
     ) -> Result<LastMessage, Refused<CursorError>> {
         let feeds = &self.shard.feeds;
-        let listening = feeds.look_at_acks(topic, key, AckState::acked_to);
+        let listening = feeds.look_at_acks(topic, (connection, key), AckState::acked_to);
         let act = move |topic: Rc<Topic>| async move { topic.last_message(Some(key), listening).await };
         self.of_consumer(Action::ReadSubscription, topic, key, act).await
     }
@@ -345,10 +345,10 @@ impl Caller<'_> {
     pub async fn consumer_stats(
         self,
         topic: TopicId,
-        key: ConsumerKey,
+        (connection, key): (ConnectionId, ConsumerKey),
     ) -> Result<ConsumerNumbers, Refused<CursorError>> {
         let feeds = &self.shard.feeds;
-        let listening = feeds.look_at_acks(topic, key, AckState::acked_to);
+        let listening = feeds.look_at_acks(topic, (connection, key), AckState::acked_to);
         let act = move |topic: Rc<Topic>| async move { topic.consumer_numbers(key, listening) };
         self.of_consumer(Action::ReadSubscription, topic, key, act).await
     }

@@ -99,16 +99,10 @@ impl Feeds {
     pub(super) fn look_at_acks<R>(
         &self,
         topic: TopicId,
-        key: ConsumerKey,
-        look: impl Fn(&AckState) -> R,
+        (connection, key): (ConnectionId, ConsumerKey),
+        look: impl FnOnce(&AckState) -> R,
     ) -> Option<R> {
-        let mut found = None;
-        self.get(topic)?.for_each_consumer(|_, consumer| {
-            if consumer.key == key {
-                found = Some(look(&consumer.acks));
-            }
-        });
-        found
+        self.get(topic)?.look_at_acks(connection, key, look)
     }
 
     /// Handles one message from a topic's home.

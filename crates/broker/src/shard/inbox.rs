@@ -119,8 +119,14 @@ impl Shard {
                     let _ = answer.send(connections.probe(connection, timeout).await);
                 });
             }
-            Ask::Acks { topic, key, answer } => {
-                let _ = answer.send(self.feeds.look_at_acks(topic, key, AckState::clone));
+            Ask::Acks {
+                topic,
+                connection,
+                key,
+                answer,
+            } => {
+                let acks = self.feeds.look_at_acks(topic, (connection, key), AckState::clone);
+                let _ = answer.send(acks);
             }
             Ask::Report { topic, answer } => self.feeds.report(topic, answer),
             Ask::Arrived(answer) => drop(answer.send(())),

@@ -1,6 +1,6 @@
 //! What is promised to a producer or consumer, and taken back when it cannot be kept.
 
-use pharos_dispatch::{Candidate, HashRange, KeySharedMode, pick_active};
+use pharos_dispatch::{FailoverCandidates, HashRange, KeySharedMode};
 use pharos_ledger::StorageFault;
 use pharos_topic::{SeekTo, Staying, TopicHandle, Wanted};
 
@@ -252,11 +252,11 @@ async fn a_consumer_is_handed_no_cursor_before_it_is_told_that_it_is_in() {
                         clients[1].subscribe(&wanted, wishes[1]),
                         release
                     );
-                    let candidates = names.map(|name| Candidate {
-                        name,
-                        priority_level: 0,
-                    });
-                    let chosen = pick_active(&candidates, NAME, None, false).unwrap();
+                    let mut candidates = FailoverCandidates::new(NAME, None, false);
+                    for (key, name) in (0..).zip(names) {
+                        candidates.add(pharos_dispatch::ConsumerKey(key), name.into(), 0);
+                    }
+                    let chosen = candidates.active().unwrap().0 as usize;
                     until(|| {
                         let consumer = clients[chosen].consumer.borrow();
                         consumer

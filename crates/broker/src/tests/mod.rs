@@ -2,6 +2,7 @@
 
 mod harness;
 
+mod attach;
 mod clients;
 mod damage;
 mod dedup;

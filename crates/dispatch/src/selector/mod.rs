@@ -96,7 +96,7 @@ impl Selector {
         }
     }
 
-    /// What belongs to a consumer, rising. For stats; walks everything.
+    /// What belongs to a consumer, rising.
     pub(super) fn ranges_of(&self, slot: Slot) -> Vec<HashRange> {
         match self {
             Self::Ring(ring) => ring.ranges_of(slot),

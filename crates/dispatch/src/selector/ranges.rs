@@ -1,8 +1,10 @@
 //! Ranges of hashes: a filter made of them, and the method that halves them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use pharos_types::hash::KEY_SLOTS;
+use pharos_types::steps::step;
 
 use super::range_slot;
 use crate::consumers::Slot;
@@ -35,19 +37,31 @@ pub(crate) struct AutoSplitRanges {
     /// Last hash of a range (inclusive) → who has it. A range begins after the one before. The last ends at 65536.
     by_end: BTreeMap<u32, Slot>,
     end_of: HashMap<Slot, u32>,
+    /// All ranges, the largest first and of several the lowest: size, and the end of the range before.
+    by_size: BTreeSet<(Reverse<u32>, u32)>,
 }
 
 impl AutoSplitRanges {
     pub(super) fn add(&mut self, slot: Slot) -> Result<(), AddConsumerError> {
-        let end = match self.largest() {
-            None => KEY_SLOTS,
-            Some((start, end)) if end - start <= 1 => {
+        step();
+        let end = match self.by_size.first().copied() {
+            None => {
+                self.note(0, KEY_SLOTS);
+                KEY_SLOTS
+            }
+            Some((Reverse(size), _)) if size <= 1 => {
                 let count = self.by_end.len();
                 return Err(AddConsumerError::Assign(format!(
                     "no more ranges can be assigned to a new consumer, {count} consumers have one"
                 )));
             }
-            Some((start, end)) => end - ((end - start) >> 1),
+            Some((Reverse(size), start)) => {
+                let (middle, end) = (start + size - (size >> 1), start + size);
+                self.forget(start, end);
+                self.note(start, middle);
+                self.note(middle, end);
+                middle
+            }
         };
         self.by_end.insert(end, slot);
         self.end_of.insert(slot, end);
@@ -55,14 +69,21 @@ impl AutoSplitRanges {
     }
 
     pub(super) fn remove(&mut self, slot: Slot) {
+        step();
         let Some(end) = self.end_of.remove(&slot) else {
             return;
         };
         self.by_end.remove(&end);
+        let start = self.end_before(end);
+        self.forget(start, end);
         // Without this entry its hashes fall to the range above. The last range has none above: the one below grows.
-        if end == KEY_SLOTS
-            && let Some((_, below)) = self.by_end.pop_last()
-        {
+        if let Some((&above, _)) = self.by_end.range(end..).next() {
+            self.forget(end, above);
+            self.note(start, above);
+        } else if let Some((_, below)) = self.by_end.pop_last() {
+            let before = self.end_before(start);
+            self.forget(before, start);
+            self.note(before, KEY_SLOTS);
             self.by_end.insert(KEY_SLOTS, below);
             self.end_of.insert(below, KEY_SLOTS);
         }
@@ -76,22 +97,22 @@ impl AutoSplitRanges {
         let Some(&end) = self.end_of.get(&slot) else {
             return Vec::new();
         };
-        let before = self.by_end.range(..end).next_back();
-        let start = before.map_or(0, |(&end, _)| end) + 1;
+        let start = self.end_before(end) + 1;
         vec![HashRange { start, end }]
     }
 
-    /// The largest range as (end of the one before, end); the lowest of several.
-    fn largest(&self) -> Option<(u32, u32)> {
-        let mut largest: Option<(u32, u32)> = None;
-        let mut start = 0;
-        for &end in self.by_end.keys() {
-            if largest.is_none_or(|(low, high)| end - start > high - low) {
-                largest = Some((start, end));
-            }
-            start = end;
-        }
-        largest
+    /// The end of the range before the one that ends at `end`; 0 if it is the first.
+    fn end_before(&self, end: u32) -> u32 {
+        let before = self.by_end.range(..end).next_back();
+        before.map_or(0, |(&end, _)| end)
+    }
+
+    fn note(&mut self, start: u32, end: u32) {
+        self.by_size.insert((Reverse(end - start), start));
+    }
+
+    fn forget(&mut self, start: u32, end: u32) {
+        self.by_size.remove(&(Reverse(end - start), start));
     }
 }
 
@@ -138,16 +159,46 @@ mod tests {
         assert_eq!(ranges.select(5), None);
     }
 
+    /// The largest range as (end of the one before, end), the lowest of several, by a look at all.
+    fn largest(ranges: &AutoSplitRanges) -> Option<(u32, u32)> {
+        let starts = std::iter::once(0).chain(ranges.by_end.keys().copied());
+        let all = starts.zip(ranges.by_end.keys().copied());
+        all.min_by_key(|(start, end)| Reverse(end - start))
+    }
+
+    #[test]
+    fn the_largest_is_known_as_consumers_come_and_go() {
+        let mut ranges = AutoSplitRanges::default();
+        let mut random: u32 = 3;
+        for slot in 0..2_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            match (random >> 16) % 3 {
+                0 => ranges.remove(Slot((random >> 8) % 300)),
+                _ => {
+                    let slot = Slot(slot % 300);
+                    ranges.remove(slot);
+                    ranges.add(slot).unwrap();
+                }
+            }
+            let known = ranges.by_size.first();
+            let known = known.map(|(Reverse(size), start)| (*start, start + size));
+            assert_eq!(known, largest(&ranges));
+            assert_eq!(ranges.by_size.len(), ranges.by_end.len());
+        }
+    }
+
     #[test]
     fn ranges_run_out() {
         let mut ranges = AutoSplitRanges::default();
         let mut joined = 0;
-        while ranges.by_end.len() < 200 {
-            ranges.add(Slot(joined)).unwrap();
-            joined += 1;
-        }
-        ranges.by_end = (1..=KEY_SLOTS).map(|end| (end, Slot(end))).collect();
-        assert!(matches!(ranges.add(Slot(0)), Err(AddConsumerError::Assign(_))));
+        let refused = loop {
+            match ranges.add(Slot(joined)) {
+                Ok(()) => joined += 1,
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!(joined, KEY_SLOTS);
+        assert!(matches!(refused, AddConsumerError::Assign(_)));
     }
 
     #[test]

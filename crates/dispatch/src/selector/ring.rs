@@ -2,10 +2,11 @@
 //!
 //! When points collide, the consumer that joined first has the point and the others queue behind it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use pharos_types::hash::{RING_SLOTS, ring_point};
+use pharos_types::steps::step;
 
 use crate::consumers::Slot;
 use crate::types::HashRange;
@@ -15,7 +16,7 @@ const _: () = assert!(RING_SLOTS <= u16::MAX as u32, "a place fits 16 bits");
 /// One point of one consumer. The order of the fields is the order on the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Point {
-    at: u32,
+    at: u16,
     /// Number of the join; the lowest at a point has it.
     joined: u64,
     slot: Slot,
@@ -25,14 +26,12 @@ struct Point {
 #[derive(Debug)]
 pub(crate) struct Ring {
     points_per_consumer: u32,
-    /// Sorted.
-    points: Vec<Point>,
-    /// The distinct places of points, rising, and who has each: `points` once more, in the shape that searches fast.
-    places: Vec<u16>,
-    owners: Vec<Slot>,
+    points: BTreeSet<Point>,
+    /// The places of points and who has each: the first of the points there.
+    owners: BTreeMap<u16, Slot>,
     members: HashMap<Slot, Member>,
-    /// Indexes in use by each name; tells consumers of one name apart.
-    name_indexes: HashMap<Arc<str>, BTreeSet<u32>>,
+    /// Tells consumers of one name apart.
+    name_indexes: HashMap<Arc<str>, NameIndexes>,
     /// Number of the next join.
     joined: u64,
 }
@@ -41,15 +40,46 @@ pub(crate) struct Ring {
 struct Member {
     name: Arc<str>,
     name_index: u32,
+    joined: u64,
+    /// The places of its points, rising, each once.
+    places: Box<[u16]>,
+}
+
+/// The indexes in use by consumers of one name.
+#[derive(Debug, Default)]
+struct NameIndexes {
+    /// None from here on is in use.
+    end: u32,
+    /// Those before `end` that are not.
+    free: BTreeSet<u32>,
+}
+
+impl NameIndexes {
+    /// Takes the lowest index that is not in use.
+    fn take(&mut self) -> u32 {
+        step();
+        self.free.pop_first().unwrap_or_else(|| {
+            self.end += 1;
+            self.end - 1
+        })
+    }
+
+    /// Gives an index back. Returns true if none is in use any more.
+    fn give_back(&mut self, index: u32) -> bool {
+        self.free.insert(index);
+        while self.end > 0 && self.free.remove(&(self.end - 1)) {
+            self.end -= 1;
+        }
+        self.end == 0
+    }
 }
 
 impl Ring {
     pub(super) fn new(points_per_consumer: u32) -> Self {
         Self {
             points_per_consumer: points_per_consumer.max(1),
-            points: Vec::new(),
-            places: Vec::new(),
-            owners: Vec::new(),
+            points: BTreeSet::new(),
+            owners: BTreeMap::new(),
             members: HashMap::new(),
             name_indexes: HashMap::new(),
             joined: 0,
@@ -57,66 +87,89 @@ impl Ring {
     }
 
     pub(super) fn add(&mut self, slot: Slot, name: &Arc<str>) {
-        let used = self.name_indexes.entry(Arc::clone(name)).or_default();
-        let name_index = (0..).find(|index| !used.contains(index)).unwrap_or(u32::MAX);
-        used.insert(name_index);
+        let name_index = self.name_indexes.entry(Arc::clone(name)).or_default().take();
         let joined = self.joined;
         self.joined += 1;
-        for point in 0..self.points_per_consumer {
-            let at = ring_point(name, name_index, point);
-            self.points.push(Point { at, joined, slot });
+        let points = 0..self.points_per_consumer;
+        let mut places: Vec<u16> = points
+            .map(|point| ring_point(name, name_index, point) as u16)
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        for &at in &places {
+            step();
+            self.points.insert(Point { at, joined, slot });
+            // A consumer that has the place already joined earlier.
+            self.owners.entry(at).or_insert(slot);
         }
-        // The old part is sorted already, which this sort makes use of.
-        self.points.sort();
-        self.index();
-        let name = Arc::clone(name);
-        self.members.insert(slot, Member { name, name_index });
+        let member = Member {
+            name: Arc::clone(name),
+            name_index,
+            joined,
+            places: places.into_boxed_slice(),
+        };
+        self.members.insert(slot, member);
     }
 
     pub(super) fn remove(&mut self, slot: Slot) {
         let Some(member) = self.members.remove(&slot) else {
             return;
         };
-        if let Some(used) = self.name_indexes.get_mut(&member.name) {
-            used.remove(&member.name_index);
-            if used.is_empty() {
-                self.name_indexes.remove(&member.name);
-            }
+        if let Some(used) = self.name_indexes.get_mut(&member.name)
+            && used.give_back(member.name_index)
+        {
+            self.name_indexes.remove(&member.name);
         }
-        self.points.retain(|point| point.slot != slot);
-        self.index();
-    }
-
-    /// Derives what is searched from the points.
-    fn index(&mut self) {
-        self.places.clear();
-        self.owners.clear();
-        for point in &self.points {
-            let place = point.at as u16;
-            if self.places.last() != Some(&place) {
-                self.places.push(place);
-                self.owners.push(point.slot);
+        let joined = member.joined;
+        for &at in &member.places {
+            step();
+            self.points.remove(&Point { at, joined, slot });
+            if self.owners.get(&at) != Some(&slot) {
+                continue;
+            }
+            let lowest = Point {
+                at,
+                joined: 0,
+                slot: Slot(0),
+            };
+            match self.points.range(lowest..).next() {
+                Some(next) if next.at == at => _ = self.owners.insert(at, next.slot),
+                _ => _ = self.owners.remove(&at),
             }
         }
     }
 
     pub(super) fn select(&self, slot_hash: u32) -> Option<Slot> {
-        let next = self.places.partition_point(|&place| u32::from(place) < slot_hash);
-        self.owners.get(next).or(self.owners.first()).copied()
+        let next = u16::try_from(slot_hash)
+            .ok()
+            .and_then(|hash| self.owners.range(hash..).next());
+        let (_, slot) = next.or_else(|| self.owners.first_key_value())?;
+        Some(*slot)
     }
 
     pub(super) fn ranges_of(&self, slot: Slot) -> Vec<HashRange> {
         let mut ranges = Vec::new();
-        let mut start = 1;
-        for (&place, &owner) in self.places.iter().zip(&self.owners) {
-            let end = u32::from(place);
-            if owner == slot {
-                push_joined(&mut ranges, start, end);
-            }
-            start = end + 1;
+        let places = self.members.get(&slot).map_or(&[][..], |member| &member.places);
+        let mut owned = places
+            .iter()
+            .filter(|at| self.owners.get(at) == Some(&slot))
+            .peekable();
+        let has_first = owned.peek().copied() == self.owners.first_key_value().map(|(at, _)| at);
+        for &at in owned {
+            step();
+            let before = self.owners.range(..at).next_back();
+            push_joined(
+                &mut ranges,
+                before.map_or(1, |(&at, _)| u32::from(at) + 1),
+                u32::from(at),
+            );
         }
-        if start <= RING_SLOTS && self.owners.first() == Some(&slot) {
-            push_joined(&mut ranges, start, RING_SLOTS);
+        // What lies above the last place belongs to the first.
+        if let Some((&last, _)) = self.owners.last_key_value()
+            && has_first
+            && u32::from(last) < RING_SLOTS
+        {
+            push_joined(&mut ranges, u32::from(last) + 1, RING_SLOTS);
         }
         ranges
     }

@@ -1,8 +1,9 @@
 //! Sticky ranges: every consumer says which hashes it takes. What no consumer takes waits in the backlog.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use pharos_types::hash::KEY_SLOTS;
+use pharos_types::steps::step;
 
 use crate::consumers::Slot;
 use crate::types::{AddConsumerError, HashRange};
@@ -12,6 +13,8 @@ use crate::types::{AddConsumerError, HashRange};
 pub(crate) struct Sticky {
     /// First hash of a range → last one (inclusive) and who has it. Ranges do not overlap.
     ranges: BTreeMap<u32, (u32, Slot)>,
+    /// The first hashes of a consumer's ranges, rising.
+    starts_of: HashMap<Slot, Box<[u32]>>,
 }
 
 impl Sticky {
@@ -27,13 +30,20 @@ impl Sticky {
             }
         }
         for range in ranges {
+            step();
             self.ranges.insert(range.start, (range.end, slot));
         }
+        let mut starts: Vec<u32> = ranges.iter().map(|range| range.start).collect();
+        starts.sort_unstable();
+        self.starts_of.insert(slot, starts.into_boxed_slice());
         Ok(())
     }
 
     pub(super) fn remove(&mut self, slot: Slot) {
-        self.ranges.retain(|_, &mut (_, owner)| owner != slot);
+        for start in self.starts_of.remove(&slot).unwrap_or_default() {
+            step();
+            self.ranges.remove(&start);
+        }
     }
 
     pub(super) fn select(&self, slot_hash: u32) -> Option<Slot> {
@@ -42,8 +52,12 @@ impl Sticky {
     }
 
     pub(super) fn ranges_of(&self, slot: Slot) -> Vec<HashRange> {
-        let own = self.ranges.iter().filter(|(_, (_, owner))| *owner == slot);
-        own.map(|(&start, &(end, _))| HashRange { start, end }).collect()
+        let starts = self.starts_of.get(&slot).map_or(&[][..], |starts| starts);
+        let range = |&start| {
+            let &(end, _) = self.ranges.get(&start)?;
+            Some(HashRange { start, end })
+        };
+        starts.iter().filter_map(range).collect()
     }
 
     /// A range already taken that has a hash in common with `range`.

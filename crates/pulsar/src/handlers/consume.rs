@@ -439,7 +439,11 @@ pub(super) fn handle_consumer_stats(connection: &Rc<Connection>, request: &Comma
     };
     answer_later(connection, |connection| async move {
         let who = connection.principal();
-        let stats = connection.shard.caller(&who).consumer_stats(topic, key).await;
+        let stats = connection
+            .shard
+            .caller(&who)
+            .consumer_stats(topic, (connection.id, key))
+            .await;
         let stats = match requests::counted(&connection, &tenant, stats) {
             Err(Refused::Denied(denied)) => {
                 let refusal = refusal::of_denied(&denied);

@@ -86,7 +86,11 @@ pub(super) fn handle_get_last_message_id(connection: &Rc<Connection>, request: &
     };
     answer_later(connection, |connection| async move {
         let who = connection.principal();
-        let last = connection.shard.caller(&who).last_message_id(topic, key).await;
+        let last = connection
+            .shard
+            .caller(&who)
+            .last_message_id(topic, (connection.id, key))
+            .await;
         match requests::counted(&connection, &tenant, last) {
             Ok(last) => {
                 let id = |position: Option<Position>| MessageIdData {
