@@ -248,6 +248,24 @@ pub trait LedgerEngine: Send + Sync {
         bytes_max: usize,
     ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>>;
 
+    /// Reads as [`read`](Self::read) does, and of an open ledger also the entries behind its confirmed part that a recovery would keep if it
+    /// ran now. Fences no writer and changes nothing.
+    ///
+    /// For a look from outside, such as a check before a broker is replaced. What it finds may still change: the last entries may never
+    /// have been confirmed, and a later recovery may not find them. The owner of a ledger recovers it instead.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read), and [`ReadError::Fault`] when too few machines answer to tell where the ledger ends.
+    fn read_unconfirmed(
+        &self,
+        ledger: LedgerId,
+        first: EntryId,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>> {
+        self.read(ledger, first, entries_max, bytes_max)
+    }
+
     /// How much of a ledger can be read: now, or with `beyond` as soon as it is more than so many entries. Reads, and fences no writer,
     /// as [`read`](Self::read) does, and sees as far.
     ///

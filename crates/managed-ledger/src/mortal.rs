@@ -200,6 +200,16 @@ impl LedgerEngine for MortalEngine {
         self.0.read(ledger, first, entries_max, bytes_max)
     }
 
+    fn read_unconfirmed(
+        &self,
+        ledger: LedgerId,
+        first: EntryId,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<ReadEntry>, pharos_ledger::ReadError>> {
+        self.0.read_unconfirmed(ledger, first, entries_max, bytes_max)
+    }
+
     fn follow(
         &self,
         ledger: LedgerId,

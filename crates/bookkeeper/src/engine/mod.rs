@@ -427,6 +427,30 @@ impl LedgerEngine for BookKeeper {
         .boxed()
     }
 
+    fn read_unconfirmed(
+        &self,
+        ledger: LedgerId,
+        first: EntryId,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>> {
+        async move {
+            let bounds = reading::Bounds {
+                first,
+                entries_max,
+                bytes_max,
+            };
+            let read = self
+                .run(
+                    Operation::Read,
+                    reading::read_unconfirmed(Arc::clone(&self.inner), ledger, bounds),
+                )
+                .await;
+            read.unwrap_or_else(|| Err(ReadError::Fault(shut_down())))
+        }
+        .boxed()
+    }
+
     fn follow(&self, ledger: LedgerId, beyond: Option<u64>) -> BoxFuture<'_, Result<Readable, ReadError>> {
         async move {
             let followed = self

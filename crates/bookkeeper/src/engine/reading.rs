@@ -10,7 +10,7 @@ use super::recovering::{open, sealed};
 use super::{Inner, lock};
 use crate::call::CallError;
 use crate::entry::{Digester, Entry};
-use crate::machine::{EntryRead, LacRead, Next};
+use crate::machine::{EntryRead, LacRead, Next, UnconfirmedRead};
 use crate::metadata::{BookieId, LedgerMetadata, Segment};
 use crate::net::Mailbox;
 use crate::wire::{ReadRequest, ReadTarget, Request, Response, Status};
@@ -56,6 +56,72 @@ pub(super) async fn read(
             read_batches(&inner, ledger, &metadata, end, bounds).await
         }
         other => other,
+    }
+}
+
+/// As [`LedgerEngine::read_unconfirmed`](pharos_ledger::LedgerEngine::read_unconfirmed).
+pub(super) async fn read_unconfirmed(
+    inner: Arc<Inner>,
+    ledger: LedgerId,
+    bounds: Bounds,
+) -> Result<Vec<ReadEntry>, ReadError> {
+    let (metadata, end) = look_up(&inner, ledger).await?;
+    if bounds.first < end || sealed(&metadata).is_some() {
+        return read_batches(&inner, ledger, &metadata, end, bounds).await;
+    }
+    let digester = Digester::new(ledger, metadata.digest, &metadata.password);
+    let mut found: Vec<ReadEntry> = Vec::new();
+    let mut bytes = 0usize;
+    // From the confirmed end on, whichever entry is asked for: what follows a gap no recovery keeps.
+    for next in end.0.. {
+        let entry = read_unconfirmed_entry(&inner, ledger, &metadata, &digester, EntryId(next)).await?;
+        let Some(entry) = entry else { break };
+        if next < bounds.first.0 {
+            continue;
+        }
+        bytes = bytes.saturating_add(entry.payload.len());
+        if !found.is_empty() && (found.len() >= bounds.entries_max || bytes > bounds.bytes_max) {
+            break;
+        }
+        found.push(ReadEntry {
+            id: EntryId(next),
+            payload: entry.payload,
+        });
+    }
+    Ok(found)
+}
+
+/// An entry behind the confirmed part; `None`: there is none.
+async fn read_unconfirmed_entry(
+    inner: &Inner,
+    ledger: LedgerId,
+    metadata: &LedgerMetadata,
+    digester: &Digester,
+    entry: EntryId,
+) -> Result<Option<Entry>, ReadError> {
+    let segment = metadata.segment_of(entry);
+    let segment = segment.ok_or_else(|| fault(ledger, "no bookies have the entry"))?;
+    let answers = Arc::new(Mailbox::default());
+    for position in metadata.quorum.write_set(entry) {
+        let (answers, digester) = (Arc::clone(&answers), digester.clone());
+        let reply = move |answer| answers.put(open(&digester, Some(entry), answer));
+        let Some(bookie) = segment.ensemble.get(position) else {
+            return Err(fault(ledger, "its ensemble is too small"));
+        };
+        let request = Request::Read(ReadRequest {
+            ledger,
+            target: ReadTarget::Entry(entry),
+            fence: None,
+            long_poll: None,
+        });
+        inner.call(bookie, &request, inner.options.read_timeout, Box::new(reply));
+    }
+    let mut read = UnconfirmedRead::new(metadata.quorum);
+    loop {
+        let answer = answers.take().await;
+        if let Some(outcome) = read.on_answer(answer) {
+            return outcome.map_err(|error| fault(ledger, error));
+        }
     }
 }
 

@@ -16,7 +16,7 @@ mod wanted;
 mod writer;
 
 pub use adds::{AddAnswer, AddEffect};
-pub use read::{EntryRead, LacRead, Next};
+pub use read::{EntryRead, LacRead, Next, UnconfirmedRead};
 pub use recovery::{Recovery, RecoveryEffect, RecoveryError};
 pub use wanted::{EnsembleChange, WriterEffect, WriterError};
 pub use writer::Writer;

@@ -86,6 +86,47 @@ impl EntryRead {
     }
 }
 
+/// Finds out whether an entry behind the confirmed part of an open ledger exists, as a recovery decides it, but without fencing: every bookie
+/// of its write set is asked, one that has it is enough, and so many must lack it that it cannot have been confirmed.
+#[derive(Debug)]
+pub struct UnconfirmedRead {
+    quorum: Quorum,
+    lacking: usize,
+    outstanding: usize,
+    error: Option<CallError>,
+}
+
+impl UnconfirmedRead {
+    /// Of an entry of a ledger with this quorum.
+    #[must_use]
+    pub fn new(quorum: Quorum) -> Self {
+        Self {
+            quorum,
+            lacking: 0,
+            outstanding: quorum.write(),
+            error: None,
+        }
+    }
+
+    /// The answer of a bookie of the write set; `None`: it lacks the entry. The outcome, once there is one.
+    pub fn on_answer<T>(
+        &mut self,
+        answer: Result<Option<T>, CallError>,
+    ) -> Option<Result<Option<T>, CallError>> {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        match answer {
+            Ok(Some(found)) => return Some(Ok(Some(found))),
+            Ok(None) => self.lacking += 1,
+            Err(error) => self.error = Some(error),
+        }
+        if self.lacking >= self.quorum.refuting() {
+            return Some(Ok(None));
+        }
+        (self.outstanding == 0)
+            .then(|| Err(self.error.take().unwrap_or(CallError::NotSent("too few bookies"))))
+    }
+}
+
 /// How far a ledger of another writer is confirmed, as far as its bookies know.
 #[derive(Debug)]
 pub struct LacRead {
@@ -184,6 +225,23 @@ mod tests {
             [read.ask(), read.ask(), read.ask()],
             [ask("b"), ask("c"), ask("a")]
         );
+    }
+
+    #[test]
+    fn an_unconfirmed_entry_is_there_if_one_has_it_and_gone_if_it_cannot_have_been_confirmed() {
+        let quorum = Quorum::new(3, 3, 2).unwrap();
+        let mut read = UnconfirmedRead::new(quorum);
+        assert_eq!(read.on_answer::<u8>(Ok(None)), None);
+        assert_eq!(read.on_answer::<u8>(Err(SLOW)), None);
+        assert_eq!(read.on_answer(Ok(Some(7))), Some(Ok(Some(7))));
+        let mut read = UnconfirmedRead::new(quorum);
+        assert_eq!(read.on_answer::<u8>(Ok(None)), None);
+        assert_eq!(read.on_answer::<u8>(Ok(None)), Some(Ok(None)));
+        // One that lacks it says nothing while two others may have it.
+        let mut read = UnconfirmedRead::new(quorum);
+        assert_eq!(read.on_answer::<u8>(Err(SLOW)), None);
+        assert_eq!(read.on_answer::<u8>(Ok(None)), None);
+        assert_eq!(read.on_answer::<u8>(Err(SLOW)), Some(Err(SLOW)));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::avro_value::AvroCodec;
 use super::bytes_of::{CursorInfo, CursorPosition, StoredManagedLedger};
 use super::event_message::{compacted, event};
 use super::schemas::SchemaFacts;
-use super::{PulsarFacts, policy_names};
+use super::{OpenLedgers, PulsarFacts, policy_names};
 use crate::keys;
 
 /// The cursor of what it was compacted by, and the property that names the ledger.
@@ -162,17 +162,16 @@ fn policies_in(event: Value) -> Option<Map<String, Value>> {
 /// Reads events.
 pub(super) struct EventsReader<'a> {
     facts: &'a PulsarFacts,
-    /// Whether what a writer left open is recovered, so that all of it is read. Otherwise nothing is changed.
-    may_recover: bool,
+    open: OpenLedgers,
     /// By schema and version.
     schemas: BTreeMap<(String, Option<u64>), AvroCodec>,
 }
 
 impl<'a> EventsReader<'a> {
-    pub(super) fn new(facts: &'a PulsarFacts, may_recover: bool) -> Self {
+    pub(super) fn new(facts: &'a PulsarFacts, open: OpenLedgers) -> Self {
         Self {
             facts,
-            may_recover,
+            open,
             schemas: BTreeMap::new(),
         }
     }
@@ -225,8 +224,8 @@ impl<'a> EventsReader<'a> {
             if last.is_some_and(|last| ledger > last) {
                 break;
             }
-            let is_last = ledgers.last() == Some(&ledger);
-            for (entry, message) in self.entries(topic, ledger, first, is_last).await? {
+            let is_held = self.open == OpenLedgers::Held && ledgers.last() == Some(&ledger);
+            for (entry, message) in self.entries(topic, ledger, first, is_held).await? {
                 self.apply(topic, &mut log, (ledger, entry), message).await?;
                 log.to = Some((ledger, entry));
             }
@@ -247,27 +246,49 @@ impl<'a> EventsReader<'a> {
         Ok(log)
     }
 
-    /// The ledger that the topic was compacted into.
+    /// The ledger that the topic was compacted into: what the last entry of the cursor's ledger says, or the node where there is none.
     async fn compacted_ledger(&self, topic: &TopicName, key: &str) -> Result<Option<u64>, ReadError> {
         let Some(cursor) = self.store().get(&format!("{key}/{COMPACTION}")).await? else {
             return Ok(None);
         };
         let cursor = CursorInfo::decode(cursor.value).map_err(|error| unreadable(topic, &error))?;
-        let properties = match u64::try_from(cursor.cursors_ledger_id) {
+        let last = match u64::try_from(cursor.cursors_ledger_id) {
+            Ok(ledger) => self.last_entry(topic, ledger).await?,
             // It was closed, and says so itself.
-            Err(_) => cursor.properties,
-            Ok(ledger) => match self.entries(topic, ledger, 0, true).await?.pop() {
-                Some((_, last)) => {
-                    let last = CursorPosition::decode(last);
-                    last.map_err(|error| unreadable(topic, &error))?.properties
-                }
-                None => Vec::new(),
-            },
+            Err(_) => None,
+        };
+        let properties = match last {
+            Some(last) => {
+                let last = CursorPosition::decode(last);
+                last.map_err(|error| unreadable(topic, &error))?.properties
+            }
+            None => cursor.properties,
         };
         let ledger = properties
             .iter()
             .find(|property| property.name == COMPACTED_LEDGER);
         Ok(ledger.and_then(|property| u64::try_from(property.value).ok()))
+    }
+
+    /// The last entry of a cursor's ledger, which is open unless its broker closed it; `None` when it has none or is gone.
+    async fn last_entry(&self, topic: &TopicName, ledger: u64) -> Result<Option<Bytes>, ReadError> {
+        let (id, engine) = (LedgerId(ledger), &self.facts.ledgers);
+        let known = match self.open {
+            OpenLedgers::Peek => match engine.follow(id, None).await {
+                Ok(readable) => readable.entries,
+                Err(pharos_ledger::ReadError::NoSuchLedger(_)) => return Ok(None),
+                Err(error) => return Err(unreadable(topic, &error)),
+            },
+            OpenLedgers::Recover | OpenLedgers::Held => match engine.recover(id).await {
+                Ok(sealed) => sealed.entry_count,
+                Err(pharos_ledger::OpenError::NoSuchLedger(_)) => return Ok(None),
+                Err(error) => return Err(unreadable(topic, &error)),
+            },
+        };
+        let mut last = self
+            .entries(topic, ledger, known.saturating_sub(1), false)
+            .await?;
+        Ok(last.pop().map(|(_, entry)| entry))
     }
 
     /// Looks whether what a topic was compacted into is there, changing nothing.
@@ -276,40 +297,55 @@ impl<'a> EventsReader<'a> {
     /// What is wrong with it.
     pub(super) async fn look_at_compacted(&self, topic: &TopicName) -> Result<(), String> {
         let key = keys::moved(&keys::topic(topic), keys::TOPICS, keys::PULSAR_TOPICS).unwrap_or_default();
-        let named = self.compacted_ledger(topic, &key).await;
-        let Some(ledger) = named.map_err(|error| error.to_string())? else {
-            return Ok(());
-        };
-        let lost =
-            |cause: String| format!("what it was compacted into, ledger {ledger}, cannot be read: {cause}");
-        let (id, engine) = (LedgerId(ledger), &self.facts.ledgers);
-        let there = engine.follow(id, None).await;
-        let there = there.map_err(|error| lost(error.to_string()))?;
+        let mut looked_at = None;
+        loop {
+            let named = self.compacted_ledger(topic, &key).await;
+            let Some(ledger) = named.map_err(|error| error.to_string())? else {
+                return Ok(());
+            };
+            match self.look_at(LedgerId(ledger)).await {
+                // A broker that runs names another one before it deletes this one.
+                Err(_) if looked_at != Some(ledger) => looked_at = Some(ledger),
+                Err(cause) => {
+                    return Err(format!(
+                        "what it was compacted into, ledger {ledger}, cannot be read: {cause}"
+                    ));
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    async fn look_at(&self, ledger: LedgerId) -> Result<(), String> {
+        let engine = &self.facts.ledgers;
+        let there = engine.follow(ledger, None).await;
+        let there = there.map_err(|error| error.to_string())?;
         // The first and the last: what lies between them was not looked at when it was written either.
         for place in [Some(0), there.entries.checked_sub(1)].into_iter().flatten() {
             if place >= there.entries {
                 continue;
             }
-            let read = engine.read(id, EntryId(place), 1, 1).await;
-            let read = read.map_err(|error| lost(error.to_string()))?;
+            let read = engine.read(ledger, EntryId(place), 1, 1).await;
+            let read = read.map_err(|error| error.to_string())?;
             let entry = read.into_iter().next().and_then(|entry| compacted(entry.payload));
             if entry.is_none() {
-                return Err(lost(format!("entry {place} is damaged")));
+                return Err(format!("entry {place} is damaged"));
             }
         }
         Ok(())
     }
 
-    /// The entries of a ledger from `first` on. `is_open`: its writer may not have closed it.
+    /// The entries of a ledger from `first` on. `is_held`: this broker is its writer.
     async fn entries(
         &self,
         topic: &TopicName,
         ledger: u64,
         first: u64,
-        is_open: bool,
+        is_held: bool,
     ) -> Result<Vec<(u64, Bytes)>, ReadError> {
         let (id, engine) = (LedgerId(ledger), &self.facts.ledgers);
-        if is_open && self.may_recover {
+        // Any of them may be open: Pulsar's brokers go on with another one where closing failed.
+        if self.open != OpenLedgers::Peek && !is_held {
             engine
                 .recover(id)
                 .await
@@ -318,10 +354,11 @@ impl<'a> EventsReader<'a> {
         let mut all = Vec::new();
         loop {
             let next = all.last().map_or(first, |(last, _): &(u64, Bytes)| last + 1);
-            let found = match engine.read(id, EntryId(next), ENTRIES, BYTES).await {
-                Ok(found) => found,
-                Err(error) => return Err(unreadable(topic, &error)),
+            let found = match self.open {
+                OpenLedgers::Peek => engine.read_unconfirmed(id, EntryId(next), ENTRIES, BYTES),
+                OpenLedgers::Recover | OpenLedgers::Held => engine.read(id, EntryId(next), ENTRIES, BYTES),
             };
+            let found = found.await.map_err(|error| unreadable(topic, &error))?;
             if found.is_empty() {
                 return Ok(all);
             }
@@ -363,7 +400,9 @@ impl<'a> EventsReader<'a> {
     async fn schema(&mut self, topic: &TopicName, version: Option<u64>) -> Result<&AvroCodec, ReadError> {
         let key = (keys::schema_id(topic), version);
         if !self.schemas.contains_key(&key) {
-            let data = SchemaFacts(self.facts).definition(&key.0, version).await?;
+            let data = SchemaFacts::of(self.facts, self.open)
+                .definition(&key.0, version)
+                .await?;
             let data = data.ok_or_else(|| unreadable(topic, &"its schema is lost"))?;
             let schema = AvroCodec::new(&data).map_err(|error| unreadable(topic, &error))?;
             self.schemas.insert(key.clone(), schema);

@@ -12,7 +12,7 @@ use prost::Message;
 use ring::digest::{SHA256, digest};
 
 use super::bytes_of::{IndexEntry, KeyValue, PositionInfo, SchemaEntry as Stored, SchemaInfo, SchemaLocator};
-use super::{AT_ONCE, PulsarFacts, as_found, check, conflict, unread};
+use super::{AT_ONCE, OpenLedgers, PulsarFacts, as_found, check, conflict, unread};
 use crate::keys;
 use crate::schema::{SchemaEntry, SchemaInfo as Schema, SchemaType, SchemaVersion};
 
@@ -157,11 +157,28 @@ fn unwritten(id: &str, cause: &impl ToString) -> WriteError {
 }
 
 /// The schemas, as brokers of Pulsar keep them.
-pub(super) struct SchemaFacts<'a>(pub(super) &'a PulsarFacts);
+pub(super) struct SchemaFacts<'a> {
+    facts: &'a PulsarFacts,
+    open: OpenLedgers,
+}
 
-impl SchemaFacts<'_> {
+impl<'a> SchemaFacts<'a> {
+    /// Of a broker that serves them.
+    pub(super) fn new(facts: &'a PulsarFacts) -> Self {
+        Self::of(facts, OpenLedgers::Recover)
+    }
+
+    pub(super) fn of(facts: &'a PulsarFacts, open: OpenLedgers) -> Self {
+        Self { facts, open }
+    }
+
     async fn locate(&self, id: &str) -> Result<Option<Located>, ReadError> {
-        match self.0.store.get(&format!("{}{id}", keys::PULSAR_SCHEMAS)).await? {
+        match self
+            .facts
+            .store
+            .get(&format!("{}{id}", keys::PULSAR_SCHEMAS))
+            .await?
+        {
             Some(found) => located(id, found),
             None => Ok(None),
         }
@@ -175,11 +192,16 @@ impl SchemaFacts<'_> {
         ) else {
             return Ok(None);
         };
+        let engine = &self.facts.ledgers;
         for is_sealed in [false, true] {
-            match self.0.ledgers.read(ledger, entry, 1, usize::MAX).await {
+            let read = match self.open {
+                OpenLedgers::Peek => engine.read_unconfirmed(ledger, entry, 1, usize::MAX),
+                OpenLedgers::Recover | OpenLedgers::Held => engine.read(ledger, entry, 1, usize::MAX),
+            };
+            match read.await {
                 Ok(mut found) if !found.is_empty() => return Ok(Some(found.swap_remove(0).payload)),
                 // Its writer went before it closed it, and what it wrote is only certain once the ledger is recovered.
-                Ok(_) if !is_sealed => match self.0.ledgers.recover(ledger).await {
+                Ok(_) if !is_sealed && self.open != OpenLedgers::Peek => match engine.recover(ledger).await {
                     Ok(_) => {}
                     Err(OpenError::NoSuchLedger(_)) => return Ok(None),
                     Err(error) => return Err(unreadable(id, &error)),
@@ -307,7 +329,7 @@ impl SchemaFacts<'_> {
         match one.filter(|id| id.split('/').count() == 3) {
             Some(id) => add(id, self.locate(id).await?),
             None => {
-                for item in self.0.store.scan(keys::PULSAR_SCHEMAS).await? {
+                for item in self.facts.store.scan(keys::PULSAR_SCHEMAS).await? {
                     let id = item.key.strip_prefix(keys::PULSAR_SCHEMAS).unwrap_or_default();
                     let found = Versioned {
                         value: item.value,
@@ -373,7 +395,7 @@ impl SchemaFacts<'_> {
             .await;
         if let Err(WriteError::Conflict { .. }) = named {
             // Another broker was faster; nothing names the ledger.
-            if let Err(error) = self.0.ledgers.delete(ledger_id).await {
+            if let Err(error) = self.facts.ledgers.delete(ledger_id).await {
                 tracing::warn!(schema = id, ledger = ledger_id.0, %error, "a ledger that is not needed stays");
             }
             return Err(conflict(&key, locator_version));
@@ -388,7 +410,7 @@ impl SchemaFacts<'_> {
         expect: Expect,
     ) -> Result<Version, WriteError> {
         let key = format!("{}{id}", keys::PULSAR_SCHEMAS);
-        self.0
+        self.facts
             .store
             .put(&key, locator.encode_to_vec().into(), expect)
             .await
@@ -405,7 +427,7 @@ impl SchemaFacts<'_> {
             ..CreateOptions::default()
         };
         let writer = self
-            .0
+            .facts
             .ledgers
             .create(options)
             .await
@@ -421,7 +443,7 @@ impl SchemaFacts<'_> {
             Ok(()) => Ok(writer.id()),
             Err(error) => {
                 // Nothing names it.
-                let _ = self.0.ledgers.delete(writer.id()).await;
+                let _ = self.facts.ledgers.delete(writer.id()).await;
                 Err(error)
             }
         }
@@ -447,14 +469,14 @@ impl SchemaFacts<'_> {
             }
             None => {
                 _ = self
-                    .0
+                    .facts
                     .store
                     .delete(&format!("{}{id}", keys::PULSAR_SCHEMAS), expect)
                     .await?
             }
         }
         if let Ok(ledger) = u64::try_from(at.position.ledger_id)
-            && let Err(error) = self.0.ledgers.delete(LedgerId(ledger)).await
+            && let Err(error) = self.facts.ledgers.delete(LedgerId(ledger)).await
         {
             tracing::warn!(schema = id, ledger, %error, "a ledger that is not needed stays");
         }

@@ -8,10 +8,10 @@ use prost::Message;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::PulsarFacts;
 use super::bytes_of::{SchemaLocator, StoredManagedLedger};
 use super::namespaces::merged;
 use super::policy_events::{EventLogsRead, EventsReader, all_said};
+use super::{OpenLedgers, PulsarFacts};
 use crate::keys;
 use crate::policy::{self, BrokerPolicies, Level};
 use crate::{GLOBAL, Policies};
@@ -97,11 +97,14 @@ impl PulsarFacts {
     pub async fn examine(&self, cluster: &str, broker: &BrokerPolicies) -> Result<Takeover, ReadError> {
         let (mut found, compacted) = examine(&*self.store, cluster, broker).await?;
         for topic in compacted {
-            if let Err(why) = EventsReader::new(self, false).look_at_compacted(&topic).await {
+            if let Err(why) = EventsReader::new(self, OpenLedgers::Peek)
+                .look_at_compacted(&topic)
+                .await
+            {
                 found.refuse(topic, why);
             }
         }
-        match EventsReader::new(self, false)
+        match EventsReader::new(self, OpenLedgers::Peek)
             .read_all(&EventLogsRead::new())
             .await
         {

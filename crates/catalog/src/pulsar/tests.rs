@@ -17,6 +17,7 @@ use crate::policy::BrokerPolicies;
 use crate::schema::{SchemaInfo as Schema, SchemaType, SchemaVersion};
 use crate::{Catalog, CatalogOptions};
 
+mod open_ledgers;
 mod topic_policies;
 
 const RECORDED: &str = include_str!("../../../../fixtures/pulsar-4.2/facts.txt");

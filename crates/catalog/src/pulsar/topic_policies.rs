@@ -25,7 +25,7 @@ use super::policy_events::{
     EventLogRead, EventLogsRead, EventPlace, EventsReader, Said, SaidLast, all_said, path_of, said_of,
 };
 use super::schemas::SchemaFacts;
-use super::{EventWriter, PulsarFacts, check, policy_names, unread};
+use super::{EventWriter, OpenLedgers, PulsarFacts, check, policy_names, unread};
 use crate::GLOBAL;
 use crate::keys;
 
@@ -128,7 +128,9 @@ impl PulsarFacts {
         // It is never closed.
         let _turn = self.reading.acquire().await;
         let known = self.known_logs().unwrap_or_default();
-        let read = EventsReader::new(self, true).read_all(&known).await?;
+        let read = EventsReader::new(self, OpenLedgers::Recover)
+            .read_all(&known)
+            .await?;
         Ok(self.set_known_logs(read))
     }
 
@@ -137,7 +139,8 @@ impl PulsarFacts {
         self.logs().await?;
         let _turn = self.reading.acquire().await;
         let known = self.known_logs().unwrap_or_default();
-        let mut reader = EventsReader::new(self, last.is_some());
+        let open = last.map_or(OpenLedgers::Held, |_| OpenLedgers::Recover);
+        let mut reader = EventsReader::new(self, open);
         let read = reader.read_log(log, known.get(log), last).await?;
         let mut all = EventLogsRead::clone(&known);
         all.insert(log.clone(), Arc::new(read));
@@ -348,7 +351,7 @@ impl PulsarFacts {
         is_everywhere: bool,
         policies: Option<&Map<String, Value>>,
     ) -> Result<NewEvent<'a>, WriteError> {
-        let (schema, definition) = SchemaFacts(self).of_events(&keys::schema_id(log)).await?;
+        let (schema, definition) = SchemaFacts::new(self).of_events(&keys::schema_id(log)).await?;
         let wrong = |error: String| unwritten(topic, &format!("the schema of {log}: {error}"));
         let cluster = (!is_everywhere).then_some(writer.cluster.as_str());
         let payload = match policies {
