@@ -41,7 +41,7 @@ pub struct TopicListing {
 impl Catalog {
     /// Topics of a namespace, partitions one by one, sorted; empty when there is no such namespace.
     ///
-    /// Looks at a few thousand at a time, so that a large namespace holds up nobody who changes something: a topic that is made or deleted
+    /// The facts are held for a few thousand names at a time, so that a large namespace delays no change. A topic that is created or deleted
     /// meanwhile may be in the list or not.
     #[must_use]
     pub fn topics(&self, namespace: &NamespaceName, mode: ListMode, include_system: bool) -> Vec<TopicName> {

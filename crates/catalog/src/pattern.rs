@@ -112,11 +112,11 @@ fn with_ascii_classes(pattern: &str) -> Cow<'_, str> {
 /// What came of compiling the patterns that were asked for last.
 #[derive(Debug, Default)]
 pub(super) struct CompiledPatterns {
-    table: Mutex<Table>,
+    table: Mutex<KeptPatterns>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct KeptPatterns {
     /// Rises with each use.
     turn: u64,
     patterns: HashMap<Box<str>, Compiled>,
@@ -147,12 +147,12 @@ impl CompiledPatterns {
         self.lock().compiled
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, KeptPatterns> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl KeptPatterns {
     fn known(&mut self, pattern: &str) -> Option<Result<TopicPattern, PatternError>> {
         self.turn += 1;
         let found = self.patterns.get_mut(pattern)?;
