@@ -1,5 +1,7 @@
 //! Errors as HTTP answers: a status and `{"reason": …}`.
 
+use std::sync::LazyLock;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -8,6 +10,7 @@ use pharos_admin_api::ErrorData;
 use pharos_auth::Denied;
 use pharos_broker_admin::AdminError;
 use pharos_catalog::OtherCluster;
+use pharos_runtime::LogThrottle;
 use pharos_types::TopicName;
 
 /// Why a request failed. Every failure the door answers with is one of these.
@@ -75,15 +78,25 @@ impl ApiError {
     }
 }
 
+/// Failures that an operator should look at, of all requests.
+static FAILURES: LazyLock<LogThrottle> = LazyLock::new(LogThrottle::default);
+
+/// Logs a request that failed. Only what is wrong with the broker itself is a warning, and few of these are told: a caller that asks for
+/// what is refused learns why from the answer, and must not be able to fill the log.
+fn log_failure(status: StatusCode, reason: &str) {
+    let status_code = status.as_u16();
+    if status == StatusCode::INTERNAL_SERVER_ERROR
+        && let Some(untold) = FAILURES.enter()
+    {
+        tracing::warn!(status = status_code, reason, untold, "admin request failed");
+    } else {
+        tracing::debug!(status = status_code, reason, "admin request refused");
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        if self.status.is_server_error() && self.status != StatusCode::NOT_IMPLEMENTED {
-            tracing::warn!(
-                status = self.status.as_u16(),
-                reason = self.reason,
-                "admin request failed"
-            );
-        }
+        log_failure(self.status, &self.reason);
         let mut answer = (self.status, Json(ErrorData { reason: self.reason })).into_response();
         if self.status == StatusCode::TOO_MANY_REQUESTS {
             answer

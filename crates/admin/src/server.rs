@@ -1,7 +1,7 @@
 //! Accepting connections and serving them until it is time to stop.
 //!
 //! Owned by one task; connections are its children. Always true: about [`CONNECTIONS_MAX`] connections are open at most, none
-//! waits longer than [`HEADER_TIMEOUT`] for a request, and a newcomer gets in whatever silent or slow clients hold
+//! waits longer than [`HEADER_TIMEOUT`] for a request, and a newcomer gets in at once whatever silent or slow clients hold
 //! ([`Connections`]). One that becomes a WebSocket is no longer among them.
 
 use std::future::poll_fn;
@@ -47,12 +47,13 @@ pub async fn serve(acceptors: Vec<Acceptor>, router: Router, connections_max: us
     let mut connections = JoinSet::new();
     let open = Connections::default();
     let mut stopping = stop.clone();
+    let leaving_max = connections_max.div_ceil(8);
     loop {
         tokio::select! {
             biased;
             () = stopping.triggered() => break,
             Some(ended) = connections.join_next() => report(ended),
-            incoming = accept(&acceptors), if connections.len() < connections_max + connections_max.div_ceil(8) => {
+            incoming = accept(&acceptors), if connections.len() < connections_max + leaving_max => {
                 let peer = incoming.address();
                 let mut incoming = incoming;
                 if let Err(error) = incoming.count() {
@@ -60,7 +61,7 @@ pub async fn serve(acceptors: Vec<Acceptor>, router: Router, connections_max: us
                     incoming.dismiss(TOO_MANY);
                     continue;
                 }
-                match open.enter(connections_max, peer.ip(), clock::now()) {
+                match open.enter(connections_max, leaving_max, peer.ip(), clock::now()) {
                     Some(place) => {
                         connections.spawn(connection(incoming, place, router.clone(), stop.clone()));
                     }
@@ -114,8 +115,10 @@ async fn connection(incoming: Incoming, place: Place, router: Router, mut stop: 
     let who = Principal::anonymous(format!("/{peer}")).by(Door::Http);
     let came_from = CameFrom(peer.ip());
     let peer_address = PeerAt(peer);
-    let service = service_fn(|mut request: hyper::Request<_>| {
-        let busy = requests.begin();
+    let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
+        let (parts, body) = request.into_parts();
+        let (busy, body) = requests.begin(body);
+        let mut request = hyper::Request::from_parts(parts, body);
         request.extensions_mut().insert(who.clone());
         if is_encrypted {
             request.extensions_mut().insert(Encrypted);
@@ -147,9 +150,16 @@ async fn connection(incoming: Incoming, place: Place, router: Router, mut stop: 
         }
         () = place.asked_to_leave() => {
             tracing::debug!(%peer, "an admin connection is closed to make room");
+            if place.is_cut() {
+                return;
+            }
             served.as_mut().graceful_shutdown();
-            // One that does not finish in time is cut off.
-            tokio::time::timeout(LEAVE_GRACE, served).await.unwrap_or(Ok(()))
+            tokio::select! {
+                ended = served.as_mut() => ended,
+                () = tokio::time::sleep(LEAVE_GRACE) => return,
+                // Others that go need its place.
+                () = place.asked_to_leave() => return,
+            }
         }
     };
     if let Err(error) = ended {

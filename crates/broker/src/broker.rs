@@ -20,11 +20,14 @@ use pharos_mesh::{
 };
 use pharos_metadata::MetadataStore;
 use pharos_requests::error::Gone;
-use pharos_runtime::{ShardThread, Shutdown, clock, spawn_shard};
+use pharos_runtime::{Pool, ShardThread, Shutdown, clock, spawn_shard};
 use pharos_transactions::Coordinators;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::shard::{Shard, job, job_with_answer};
+
+/// Shards for each thread that evaluates topic patterns and lists.
+const SHARDS_PER_LISTER: usize = 4;
 
 /// The running broker. Cheap to clone; usable from any thread.
 #[derive(Clone)]
@@ -90,6 +93,10 @@ pub fn start_among(
         mesh_budget: Budget::new(MESH_BYTES_MAX),
         unwritten,
         compactions: Semaphore::new(COMPACTIONS_MAX),
+        lists: Pool::start_behind(
+            "pharos-lists",
+            usize::from(shard_count).div_ceil(SHARDS_PER_LISTER),
+        )?,
         tenants,
         coordinators,
         instance: clock::wall_ms(),

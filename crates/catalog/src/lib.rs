@@ -59,6 +59,7 @@ mod namespaces;
 mod options;
 mod other_cluster;
 mod partitions;
+mod pattern;
 mod policies;
 pub mod policy;
 pub mod properties;
@@ -86,12 +87,13 @@ pub use ensure::{EnsureTopicError, PartitionedMetadataError};
 pub use failure_domains::{FailureDomainError, FailureDomains};
 pub use isolation::{Isolation, IsolationError, IsolationPolicies, isolation_of_broker};
 pub use known::{PolicyEvent, TopicEvent};
-pub use list::{ListMode, PatternError, TopicListing, TopicLists, TopicPattern};
+pub use list::{ListMode, TopicListing, TopicLists};
 pub use load::OpenCatalogError;
 pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError, Namespaces};
 pub use options::CatalogOptions;
 pub use other_cluster::{OtherCluster, PeerCluster};
 pub use partitions::{PartitionedTopicError, PartitionedTopics};
+pub use pattern::{PatternError, TopicPattern};
 pub use policies::{
     BROADCAST_CARRIERS, BROADCAST_SUBSCRIPTIONS, CARRIERS_MAX, DURABILITY, GLOBAL, Policies, TopicPolicies,
     durability_of,
@@ -104,6 +106,7 @@ pub use topics::{TopicError, TopicRecord};
 pub use watcher::{TopicListUpdate, TopicListWatcher};
 
 use known::KnownFacts;
+use pattern::CompiledPatterns;
 use schema::Histories;
 use store::FactStore;
 
@@ -121,6 +124,8 @@ struct Inner {
     known: KnownFacts,
     /// Schemas by topic, and whose turn it is to have large ones compared.
     schemas: Histories,
+    /// Topic patterns of clients.
+    patterns: CompiledPatterns,
 }
 
 impl Catalog {

@@ -3,15 +3,15 @@
 use std::ops::Bound;
 
 use pharos_types::hash::topics_hash;
-use pharos_types::{Domain, NamespaceName, TopicName};
-use regex::{Regex, RegexBuilder};
+use pharos_types::{NamespaceName, TopicName};
 
 use super::Catalog;
 use super::clusters::Clusters;
 use super::known::{Facts, Namespace};
+use super::pattern::{PatternError, TopicPattern};
 
-/// The largest compiled pattern, in bytes. A short pattern can still describe a huge automaton (`(.{99}){99}`).
-const PATTERN_BYTES_MAX: usize = 1 << 20;
+/// Names that are copied before others may change the facts.
+const NAMES_PER_LOOK: usize = 2048;
 
 /// Which topics a list has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,55 +23,6 @@ pub enum ListMode {
     NonPersistent,
     /// Both.
     All,
-}
-
-/// Why a pattern cannot be used here.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PatternError {
-    /// Patterns are switched off. Clients then filter themselves.
-    #[error("topic patterns are not evaluated by this broker")]
-    Disabled,
-    /// Too long to be evaluated for every client.
-    #[error("topic pattern of {length} characters is longer than {length_max}")]
-    TooLong {
-        /// Its length in UTF-16 code units.
-        length: usize,
-        /// `subscriptionPatternMaxLength`.
-        length_max: usize,
-    },
-    /// No regular expression, or one with look-around, back references or an enormous size.
-    #[error("topic pattern is not a supported regular expression")]
-    Invalid,
-}
-
-/// A regular expression on whole names of the form `tenant/namespace/topic`: no scheme, no partition suffix.
-#[derive(Clone, Debug)]
-pub struct TopicPattern {
-    regex: Regex,
-}
-
-impl TopicPattern {
-    /// Compiles a pattern as clients send it; a scheme in front is dropped.
-    ///
-    /// # Errors
-    /// `Invalid`.
-    pub fn new(pattern: &str) -> Result<Self, PatternError> {
-        let bare = pattern.split_once("://").map_or(pattern, |(_, bare)| bare);
-        let regex = RegexBuilder::new(&format!("^(?:{bare})$"))
-            .size_limit(PATTERN_BYTES_MAX)
-            .dfa_size_limit(PATTERN_BYTES_MAX)
-            .build()
-            .map_err(|_| PatternError::Invalid)?;
-        Ok(Self { regex })
-    }
-
-    /// Whether a topic, or the partitioned topic it is a partition of, fits.
-    #[must_use]
-    pub fn matches(&self, topic: &TopicName) -> bool {
-        let base = topic.base();
-        self.regex
-            .is_match(&format!("{}/{}", base.namespace(), base.local()))
-    }
 }
 
 /// The answer to a request for a namespace's topics.
@@ -89,25 +40,57 @@ pub struct TopicListing {
 
 impl Catalog {
     /// Topics of a namespace, partitions one by one, sorted; empty when there is no such namespace.
+    ///
+    /// The facts are held for a few thousand names at a time, so that a large namespace delays no change. A topic that is created or deleted
+    /// meanwhile may be in the list or not.
     #[must_use]
     pub fn topics(&self, namespace: &NamespaceName, mode: ListMode, include_system: bool) -> Vec<TopicName> {
-        let state = self.inner.known.read();
-        let Some(namespace) = state.namespaces.get(namespace) else {
-            return Vec::new();
-        };
-        let persistent = namespace.topics.keys();
-        let loaded = namespace.loaded.iter();
-        persistent
-            .chain(loaded)
-            .filter(|topic| match mode {
-                ListMode::Persistent => topic.domain() == Domain::Persistent,
-                ListMode::NonPersistent => topic.domain() == Domain::NonPersistent,
-                ListMode::All => true,
-            })
-            .filter(|topic| include_system || !topic.is_system())
-            .filter(|topic| !namespace.is_deleting(topic))
-            .cloned()
-            .collect()
+        let mut topics = Vec::new();
+        if mode != ListMode::NonPersistent {
+            self.names_into(&mut topics, namespace, include_system, |of, from| {
+                let range = of.topics.range::<TopicName, _>((from, Bound::Unbounded));
+                range
+                    .map(|(topic, _)| topic)
+                    .take(NAMES_PER_LOOK)
+                    .cloned()
+                    .collect()
+            });
+        }
+        if mode != ListMode::Persistent {
+            self.names_into(&mut topics, namespace, include_system, |of, from| {
+                let range = of.loaded.range::<TopicName, _>((from, Bound::Unbounded));
+                range.take(NAMES_PER_LOOK).cloned().collect()
+            });
+        }
+        topics
+    }
+
+    /// Adds all names of one of a namespace's sets, of which `next` gives the next ones.
+    fn names_into(
+        &self,
+        names: &mut Vec<TopicName>,
+        of: &NamespaceName,
+        include_system: bool,
+        next: impl Fn(&Namespace, Bound<&TopicName>) -> Vec<TopicName>,
+    ) {
+        let mut last: Option<TopicName> = None;
+        loop {
+            let looked = {
+                let state = self.inner.known.read();
+                let Some(namespace) = state.namespaces.get(of) else {
+                    return;
+                };
+                let from = last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+                let looked = next(namespace, from);
+                let wanted = looked.iter().filter(|topic| include_system || !topic.is_system());
+                names.extend(wanted.filter(|topic| !namespace.is_deleting(topic)).cloned());
+                looked
+            };
+            if looked.len() < NAMES_PER_LOOK {
+                return;
+            }
+            last = looked.into_iter().last();
+        }
     }
 }
 
@@ -135,7 +118,8 @@ impl TopicLists<'_> {
         )
     }
 
-    /// The answer to GET_TOPICS_OF_NAMESPACE. A pattern that cannot be used is left to the client.
+    /// The answer to GET_TOPICS_OF_NAMESPACE. A pattern that cannot be used is left to the client. Not for a shard, as
+    /// [`pattern`](Self::pattern).
     ///
     /// `known_hash`: the fingerprint of the list that the client has.
     #[must_use]
@@ -164,11 +148,11 @@ impl TopicLists<'_> {
         }
     }
 
-    /// Compiles a client's pattern if the options let the broker evaluate it.
+    /// Refuses a pattern that needs no look to be refused. Costs nothing, unlike [`pattern`](Self::pattern).
     ///
     /// # Errors
-    /// [`PatternError`].
-    pub fn pattern(self, pattern: &str) -> Result<TopicPattern, PatternError> {
+    /// `Disabled`, `TooLong`.
+    pub fn check_pattern(self, pattern: &str) -> Result<(), PatternError> {
         let options = self.catalog.options();
         if !options.evaluate_patterns {
             return Err(PatternError::Disabled);
@@ -180,7 +164,24 @@ impl TopicLists<'_> {
                 length_max: options.pattern_max_length,
             });
         }
-        TopicPattern::new(pattern)
+        Ok(())
+    }
+
+    /// Compiles a client's pattern if the options let the broker evaluate it, unless it was compiled lately. Not for a shard: it may take a
+    /// millisecond, and matching may take as long for each topic.
+    ///
+    /// # Errors
+    /// [`PatternError`].
+    pub fn pattern(self, pattern: &str) -> Result<TopicPattern, PatternError> {
+        self.check_pattern(pattern)?;
+        let bytes_max = self.catalog.options().pattern_max_compiled_bytes;
+        self.catalog.inner.patterns.get(pattern, bytes_max)
+    }
+
+    /// Patterns that were compiled since the start; those in use are compiled once.
+    #[must_use]
+    pub fn compiled_patterns(self) -> u64 {
+        self.catalog.inner.patterns.compiled_count()
     }
 }
 

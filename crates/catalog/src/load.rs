@@ -13,6 +13,7 @@ use super::changed_settings::policies_with;
 use super::deleting::Deleting;
 use super::keys::OfCluster;
 use super::known::{Facts, KnownFacts, Namespace, Record};
+use super::pattern::CompiledPatterns;
 use super::schema::Histories;
 use super::store::{FactStore, StoreError, decode, facts_under};
 use super::{Catalog, CatalogOptions, Inner, Policies, TopicRecord, keys, schema};
@@ -54,6 +55,7 @@ impl Catalog {
                 facts: FactStore::new(store),
                 known: KnownFacts::new(state, policies),
                 schemas,
+                patterns: CompiledPatterns::default(),
             }),
         };
         if is_fresh {

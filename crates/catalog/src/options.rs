@@ -35,6 +35,8 @@ pub struct CatalogOptions {
     pub evaluate_patterns: bool,
     /// `subscriptionPatternMaxLength`, in UTF-16 code units as clients count them. Default 50.
     pub pattern_max_length: usize,
+    /// Largest topic pattern once compiled, in bytes. Default 64 KiB.
+    pub pattern_max_compiled_bytes: usize,
     /// `defaultNumberOfNamespaceBundles`, at least 1. Default 4.
     pub default_num_bundles: u32,
     /// The namespace of the heartbeat topic, `pulsar/<host:port>`. It exists without being stored, and the rules for
@@ -64,6 +66,7 @@ impl Default for CatalogOptions {
             max_topics_per_tenant: 0,
             evaluate_patterns: true,
             pattern_max_length: 50,
+            pattern_max_compiled_bytes: 64 << 10,
             default_num_bundles: 4,
             heartbeat_namespace: None,
         }

@@ -20,6 +20,15 @@ pub struct TopicListUpdate {
     pub hash: String,
 }
 
+/// Events since the last word to the client.
+#[derive(Debug, Default)]
+struct Heard {
+    /// The last word on each name: whether it exists.
+    changes: BTreeMap<TopicName, bool>,
+    /// Some were missed.
+    is_behind: bool,
+}
+
 /// One client's watch on the persistent topics of a namespace that fit a pattern. System topics are never among them.
 ///
 /// Changes that come together are reported together, so a burst of creations costs a few updates.
@@ -27,10 +36,13 @@ pub struct TopicListUpdate {
 pub struct TopicListWatcher {
     catalog: Catalog,
     namespace: NamespaceName,
-    pattern: TopicPattern,
+    /// As the client sent it: what it compiles to is kept for all who ask for the same.
+    pattern: Box<str>,
     /// What the client has been told.
     listed: BTreeSet<TopicName>,
     events: Receiver<TopicEvent>,
+    /// What was heard of and not looked at yet.
+    heard: Heard,
 }
 
 impl TopicListWatcher {
@@ -46,62 +58,75 @@ impl TopicListWatcher {
         topics_hash(&self.topics())
     }
 
-    /// Lists anew, for a client that asks again under the same watcher id. What changed meanwhile is in the new list and
-    /// will not be reported.
-    pub fn refresh(&mut self) {
-        self.events = self.catalog.subscribe_topic_events();
-        self.listed = self.list();
-    }
-
-    /// Waits for the next change.
+    /// Waits until something changes that may concern it: [`update`](Self::update) says what.
+    ///
+    /// Costs a shard next to nothing.
     ///
     /// Cancel safety: nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> TopicListUpdate {
-        loop {
-            let mut changes = BTreeMap::new();
-            // The only await; from here on everything is done in one go.
+    pub async fn changed(&mut self) {
+        while !self.heard.is_some() {
             match self.events.recv().await {
-                Ok(event) => note(&mut changes, event),
-                Err(RecvError::Lagged(_)) => self.compare(&mut changes),
+                Ok(event) => self.note(event),
+                Err(RecvError::Lagged(_)) => self.heard.is_behind = true,
                 // The catalog holds the sender and we hold the catalog.
                 Err(RecvError::Closed) => std::future::pending().await,
-            }
-            self.drain(&mut changes);
-            if let Some(update) = self.apply(changes) {
-                return update;
             }
         }
     }
 
-    fn drain(&mut self, changes: &mut BTreeMap<TopicName, bool>) {
+    /// What changed since the last word; `None` if nothing that concerns it did. Not for a shard: it matches names, and goes through the whole
+    /// list.
+    pub fn update(&mut self) -> Option<TopicListUpdate> {
         loop {
             match self.events.try_recv() {
-                Ok(event) => note(changes, event),
-                Err(TryRecvError::Lagged(_)) => self.compare(changes),
-                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+                Ok(event) => self.note(event),
+                Err(TryRecvError::Lagged(_)) => self.heard.is_behind = true,
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
+        }
+        // It was compiled when the watch began, and compiles again.
+        let pattern = self.catalog.topic_lists().pattern(&self.pattern).ok()?;
+        if std::mem::take(&mut self.heard.is_behind) {
+            self.compare(&pattern);
+        }
+        let changes = std::mem::take(&mut self.heard.changes);
+        self.apply(&pattern, changes)
+    }
+
+    /// Keeps the last word on each name that may concern it.
+    fn note(&mut self, event: TopicEvent) {
+        let (topic, exists) = match event {
+            TopicEvent::Created(name) => (name, true),
+            TopicEvent::Deleted(name) => (name, false),
+        };
+        if topic.domain() == Domain::Persistent && topic.namespace() == &self.namespace && !topic.is_system()
+        {
+            self.heard.changes.insert(topic, exists);
         }
     }
 
     /// Some events were missed: the difference between what the client knows and what there is replaces all of them,
     /// the queued ones too. An event that comes twice, in the list and afterwards, changes nothing.
-    fn compare(&mut self, changes: &mut BTreeMap<TopicName, bool>) {
+    fn compare(&mut self, pattern: &TopicPattern) {
         self.events = self.catalog.subscribe_topic_events();
-        let now = self.list();
+        let now = self.list(pattern);
+        let changes = &mut self.heard.changes;
         changes.clear();
         changes.extend(now.difference(&self.listed).cloned().map(|name| (name, true)));
         changes.extend(self.listed.difference(&now).cloned().map(|name| (name, false)));
     }
 
-    fn apply(&mut self, changes: BTreeMap<TopicName, bool>) -> Option<TopicListUpdate> {
+    fn apply(
+        &mut self,
+        pattern: &TopicPattern,
+        changes: BTreeMap<TopicName, bool>,
+    ) -> Option<TopicListUpdate> {
         let mut new = Vec::new();
         let mut deleted = Vec::new();
         for (topic, exists) in changes {
-            if !self.concerns(&topic) {
-                continue;
-            }
-            if exists && self.listed.insert(topic.clone()) {
+            if exists && !self.listed.contains(&topic) && pattern.matches(&topic) {
                 new.push(topic.to_string());
+                self.listed.insert(topic);
             } else if !exists && self.listed.remove(&topic) {
                 deleted.push(topic.to_string());
             }
@@ -116,43 +141,37 @@ impl TopicListWatcher {
         })
     }
 
-    fn concerns(&self, topic: &TopicName) -> bool {
-        topic.domain() == Domain::Persistent
-            && topic.namespace() == &self.namespace
-            && !topic.is_system()
-            && self.pattern.matches(topic)
-    }
-
-    fn list(&self) -> BTreeSet<TopicName> {
+    fn list(&self, pattern: &TopicPattern) -> BTreeSet<TopicName> {
         let topics = self.catalog.topics(&self.namespace, ListMode::Persistent, false);
         let topics = topics.into_iter();
-        topics.filter(|topic| self.pattern.matches(topic)).collect()
+        topics.filter(|topic| pattern.matches(topic)).collect()
     }
 }
 
-/// Keeps the last word on each name.
-fn note(changes: &mut BTreeMap<TopicName, bool>, event: TopicEvent) {
-    match event {
-        TopicEvent::Created(name) => changes.insert(name, true),
-        TopicEvent::Deleted(name) => changes.insert(name, false),
-    };
+impl Heard {
+    fn is_some(&self) -> bool {
+        self.is_behind || !self.changes.is_empty()
+    }
 }
 
 impl TopicLists<'_> {
-    /// Starts watching the topics of `namespace` that fit `pattern`; its list is as of now.
+    /// Starts watching the topics of `namespace` that fit `pattern`; its list is as of now. Not for a shard, as
+    /// [`pattern`](Self::pattern).
     ///
     /// # Errors
     /// [`PatternError`]: NotAllowedError on the wire, except `Invalid`, which is InvalidTopicName.
     pub fn watch(self, namespace: &NamespaceName, pattern: &str) -> Result<TopicListWatcher, PatternError> {
+        let compiled = self.pattern(pattern)?;
         let mut watcher = TopicListWatcher {
             catalog: self.catalog.clone(),
             namespace: namespace.clone(),
-            pattern: self.pattern(pattern)?,
+            pattern: pattern.into(),
             listed: BTreeSet::new(),
             events: self.catalog.subscribe_topic_events(),
+            heard: Heard::default(),
         };
         // After subscribing, so that nothing falls between.
-        watcher.listed = watcher.list();
+        watcher.listed = watcher.list(&compiled);
         Ok(watcher)
     }
 }

@@ -56,6 +56,10 @@ pub(crate) struct Comeback<T> {
     trouble: Option<(Instant, ClientError)>,
     /// The person who watches was told of it.
     is_told: bool,
+    /// All is well only when the owner says so, not when something is made anew.
+    waits_for_proof: bool,
+    /// How long it may go on without being well.
+    give_up_after: Option<Duration>,
 }
 
 impl<T: 'static> Comeback<T> {
@@ -68,6 +72,25 @@ impl<T: 'static> Comeback<T> {
             backoff: Backoff::default(),
             trouble: None,
             is_told: false,
+            waits_for_proof: false,
+            give_up_after: None,
+        }
+    }
+
+    /// One whose owner says when all is well ([`proved`](Self::proved)): that a producer is made anew does not mean that its messages are
+    /// stored. Gives up when that does not happen for so long; `None`: never.
+    pub(crate) fn until_proved(brokers: Brokers, give_up_after: Option<Duration>) -> Self {
+        Self {
+            waits_for_proof: true,
+            give_up_after,
+            ..Self::new(brokers)
+        }
+    }
+
+    /// What was made anew does its work.
+    pub(crate) fn proved(&mut self) {
+        if self.lost.is_empty() && self.made.is_empty() && self.round.is_none() {
+            self.well();
         }
     }
 
@@ -86,9 +109,23 @@ impl<T: 'static> Comeback<T> {
         }
         if !self.is_told && lost.assigned.is_none() {
             self.is_told = true;
-            talk(&format_args!("lost {}: {reason}; trying again", lost.topic));
+            if self.waits_for_proof && matches!(reason, ClientError::Refused { .. }) {
+                talk(&format_args!(
+                    "publish to {} failed: {reason}; retrying",
+                    lost.topic
+                ));
+            } else {
+                talk(&format_args!("lost {}: {reason}; trying again", lost.topic));
+            }
         }
         let since = self.trouble.take().map_or_else(Instant::now, |(since, _)| since);
+        if self.give_up_after.is_some_and(|limit| since.elapsed() >= limit) {
+            talk(&format_args!(
+                "giving up after {:.1} s without a receipt (--give-up-after)",
+                since.elapsed().as_secs_f64()
+            ));
+            return Err(reason);
+        }
         self.trouble = Some((since, reason));
         self.lost.push(lost);
         Ok(())
@@ -103,7 +140,7 @@ impl<T: 'static> Comeback<T> {
     pub(crate) async fn mended(&mut self) -> Result<(usize, T), ClientError> {
         loop {
             if let Some(made) = self.made.pop_front() {
-                if self.made.is_empty() && self.lost.is_empty() {
+                if self.made.is_empty() && self.lost.is_empty() && !self.waits_for_proof {
                     self.well();
                 }
                 return Ok(made);
@@ -138,7 +175,7 @@ impl<T: 'static> Comeback<T> {
             && std::mem::take(&mut self.is_told)
         {
             talk(&format_args!(
-                "all is well again, after {:.1} s",
+                "recovered after {:.1} s",
                 since.elapsed().as_secs_f64()
             ));
         }

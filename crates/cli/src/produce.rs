@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::BufRead as _;
 use std::task::Poll;
+use std::time::Duration;
 
 use clap::Args;
 use futures_util::FutureExt as _;
@@ -33,6 +34,10 @@ pub(crate) struct ProduceArgs {
     /// Publish each message this often
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     repeat: u64,
+    /// End with an error when messages cannot be published for this many seconds, such as while the broker's disk is full; 0 retries
+    /// without end
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    give_up_after: u64,
     #[command(flatten)]
     service: Service,
 }
@@ -45,7 +50,8 @@ pub(crate) async fn run(args: ProduceArgs) -> Result<String, CliError> {
     let properties: Vec<(&str, &str)> = properties.collect::<Result<_, _>>()?;
     let opened = args.service.open(&args.topic).await?;
     let url = opened.url.clone();
-    let mut sender = Sender::open(opened).await?;
+    let give_up_after = (args.give_up_after > 0).then(|| Duration::from_secs(args.give_up_after));
+    let mut sender = Sender::open(opened, give_up_after).await?;
     let mut lines = if args.messages.is_empty() {
         Lines::of_stdin()
     } else {
@@ -115,7 +121,7 @@ struct Unconfirmed {
 }
 
 impl Sender {
-    async fn open(opened: Opened) -> Result<Self, CliError> {
+    async fn open(opened: Opened, give_up_after: Option<Duration>) -> Result<Self, CliError> {
         let mut parts = Vec::new();
         for (topic, connection) in opened.topics {
             let producer = connection.producer(&topic, ProducerOptions::default()).await;
@@ -131,7 +137,7 @@ impl Sender {
         }
         Ok(Self {
             parts,
-            recovery: Comeback::new(opened.brokers),
+            recovery: Comeback::until_proved(opened.brokers, give_up_after),
             turn: 0,
             pending: 0,
             sent: 0,
@@ -219,6 +225,7 @@ impl Sender {
             self.pending -= 1;
             self.sent += 1;
             self.maybe_twice += u64::from(confirmed.maybe_twice);
+            self.recovery.proved();
         }
     }
 

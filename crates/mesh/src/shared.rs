@@ -10,7 +10,7 @@ use pharos_feed::entry::EntryCodec;
 use pharos_ledger::LedgerEngine;
 use pharos_metadata::MetadataStore;
 use pharos_requests::error::TopicError;
-use pharos_runtime::ShutdownToken;
+use pharos_runtime::{Pool, ShutdownToken};
 use pharos_transactions::Coordinators;
 use pharos_types::TopicName;
 use tokio::sync::Semaphore;
@@ -48,6 +48,8 @@ pub struct Shared {
     pub unwritten: Arc<Unwritten>,
     /// Turns of topic compaction, over all topics.
     pub compactions: Semaphore,
+    /// Evaluates topic patterns and lists of topics, which takes longer than a shard may spend on a request.
+    pub lists: Pool,
     /// What tenants have, and what is left for them.
     pub tenants: Tenants,
     /// Who coordinates transactions; none when they are off.

@@ -171,11 +171,16 @@ pub(crate) async fn start_broker(
     }
     let (stood_on, asked, entrances) = (beside.clone(), server.clone(), front.entrances.clone());
     let audited = audit.clone();
+    let listed = broker.shared.catalog.clone();
     let families = Box::new(move || {
         let mut families = stood_on.families();
         families.extend(storage_metrics::refused_connections(
             asked.refused_count(),
             asked.refused_of_addresses(),
+        ));
+        families.extend(storage_metrics::topic_lists(
+            listed.topic_lists().compiled_patterns(),
+            asked.topic_lists_delayed(),
         ));
         families.extend(crate::offload::families(offloader.stats()));
         families.extend(entrances.families());
@@ -382,6 +387,10 @@ fn catalog_options(settings: &Settings, front: &Front) -> CatalogOptions {
         changeable: Some(Arc::new(ChangeableAtRuntime::new(settings))),
         max_num_partitions: settings.policies.max_partitions_per_topic,
         max_topics_per_tenant: settings.limits.max_topics_per_tenant,
+        evaluate_patterns: settings.topics.pattern_evaluation,
+        pattern_max_length: settings.topics.pattern_max_length as usize,
+        pattern_max_compiled_bytes: usize::try_from(settings.topics.pattern_max_compiled_size.0)
+            .unwrap_or(usize::MAX),
         ..CatalogOptions::default()
     }
 }

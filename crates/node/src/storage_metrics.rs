@@ -68,6 +68,23 @@ pub(crate) fn refused_connections(all: u64, of_addresses: u64) -> [MetricFamily;
     rows.map(|(name, help, value)| family(name, help, MetricKind::Counter, value))
 }
 
+/// Topic patterns that were compiled, and requests for lists of topics that had to wait.
+pub(crate) fn topic_lists(compiled: u64, delayed: u64) -> [MetricFamily; 2] {
+    let rows = [
+        (
+            "pharos_topic_patterns_compiled_total",
+            "Topic patterns of clients that were compiled; those in use are compiled once.",
+            compiled,
+        ),
+        (
+            "pharos_topic_lists_delayed_total",
+            "Requests for lists of topics that waited because their connection asked faster than limits.max_topic_list_rate_per_connection.",
+            delayed,
+        ),
+    ];
+    rows.map(|(name, help, value)| family(name, help, MetricKind::Counter, value))
+}
+
 #[expect(clippy::cast_precision_loss, reason = "the page has floating point only")]
 pub(crate) fn family(name: &'static str, help: &'static str, kind: MetricKind, value: u64) -> MetricFamily {
     MetricFamily {

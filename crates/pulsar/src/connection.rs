@@ -28,6 +28,7 @@ use crate::credential::Credential;
 use crate::dispatched::Queue;
 use crate::groups::Groups;
 use crate::limits::LimitHold;
+use crate::list_turns::ListTurns;
 use crate::outgoing::Outgoing;
 use crate::producer::Producers;
 use crate::read_ahead::ReadAhead;
@@ -111,6 +112,8 @@ pub(crate) struct Connection {
     pub(crate) read_ahead: ReadAhead,
     /// Requests that wait for their answer.
     pub(crate) requests_waiting: WaitingRequests,
+    /// Lists of topics that it asks for.
+    pub(crate) list_turns: ListTurns,
     closed: Cell<bool>,
     pub(crate) closing: Notify,
     /// When anything last came, for keep-alive.
@@ -155,6 +158,7 @@ impl Connection {
             sent_away: RefCell::default(),
             watchers: RefCell::default(),
             requests_waiting: WaitingRequests::default(),
+            list_turns: ListTurns::default(),
             closed: Cell::new(false),
             closing: Notify::new(),
             heard_at: Cell::new(now),
@@ -239,9 +243,14 @@ impl Connection {
                 .requests_waiting
                 .are_enough(self.server.limiter.limits.requests_per_connection)
             || self.requests_waiting.is_paced()
-            || self.out.borrow().queued_bytes() >= ANSWERS_BYTES_MAX
+            || self.has_many_answers()
             || self.shard.shared.publish_budget.is_exhausted()
             || self.shard.shared.mesh_budget.is_exhausted()
+    }
+
+    /// True if the client has left so many answers unread that it should get no more.
+    pub(crate) fn has_many_answers(&self) -> bool {
+        self.out.borrow().queued_bytes() >= ANSWERS_BYTES_MAX
     }
 
     /// Something came: the peer lives.

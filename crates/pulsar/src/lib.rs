@@ -21,6 +21,7 @@ mod groups;
 mod handlers;
 mod handover;
 mod limits;
+mod list_turns;
 mod listeners;
 mod outgoing;
 mod producer;

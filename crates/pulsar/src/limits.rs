@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pharos_auth::Principal;
@@ -28,6 +29,8 @@ pub struct ClientLimits {
     pub consumers_per_connection: usize,
     /// Watches of lists of topics of a connection.
     pub watchers_per_connection: usize,
+    /// Lists of topics that a connection may ask for a second; more wait.
+    pub topic_list_rate_per_connection: u32,
     /// Requests of a connection that wait for their answer; with more it is not read.
     pub requests_per_connection: u32,
     /// Connections of a role, and new ones a second.
@@ -50,6 +53,7 @@ impl Default for ClientLimits {
             producers_per_connection: 100_000,
             consumers_per_connection: 100_000,
             watchers_per_connection: 1000,
+            topic_list_rate_per_connection: 50,
             requests_per_connection: 5000,
             role: QuotaLimits {
                 held_max: 1_000_000,
@@ -90,6 +94,7 @@ pub(crate) struct Limiter {
     tenant_connections: Arc<Quota<Arc<str>>>,
     producers: Arc<Quota<Arc<str>>>,
     consumers: Arc<Quota<Arc<str>>>,
+    lists_delayed: AtomicU64,
 }
 
 impl Limiter {
@@ -111,6 +116,7 @@ impl Limiter {
             tenant_connections: of_tenant(limits.connections_per_tenant),
             producers: of_tenant(limits.producers_per_tenant),
             consumers: of_tenant(limits.consumers_per_tenant),
+            lists_delayed: AtomicU64::new(0),
             limits,
         }
     }
@@ -148,6 +154,16 @@ impl Limiter {
             return Duration::ZERO;
         }
         self.tenant_requests.turn(tenant.into())
+    }
+
+    /// A request for a list of topics waits because its connection asks too fast.
+    pub(crate) fn lists_delayed(&self) {
+        self.lists_delayed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests for lists of topics that had to wait, since the start.
+    pub(crate) fn lists_delayed_count(&self) -> u64 {
+        self.lists_delayed.load(Ordering::Relaxed)
     }
 
     /// A producer on a topic, beside as many as the connection has.

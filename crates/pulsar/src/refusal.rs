@@ -2,7 +2,7 @@
 
 use pharos_auth::Denied;
 use pharos_broker::error::{CursorError, ProducerError, PublishError, SubscribeError, TopicError};
-use pharos_broker::shard::{AddSchemaError, ConsumeError, ProduceError, Refused};
+use pharos_broker::shard::{AddSchemaError, ConsumeError, ListTopicsError, ProduceError, Refused};
 use pharos_catalog::schema::SchemaError;
 use pharos_catalog::{PartitionedMetadataError, PatternError};
 use pharos_wire::answer::Refusal;
@@ -78,11 +78,12 @@ pub(crate) fn of_metadata(error: &PartitionedMetadataError) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// Why topics cannot be watched.
-pub(crate) fn of_pattern(error: &PatternError) -> Refusal {
+/// Why topics cannot be listed or watched.
+pub(crate) fn of_list(error: &ListTopicsError) -> Refusal {
     let code = match error {
-        PatternError::Invalid => ServerError::InvalidTopicName,
-        _ => ServerError::NotAllowedError,
+        ListTopicsError::Pattern(PatternError::Invalid) => ServerError::InvalidTopicName,
+        ListTopicsError::Pattern(_) => ServerError::NotAllowedError,
+        ListTopicsError::Stopping => ServerError::ServiceNotReady,
     };
     Refusal::new(code, error.to_string())
 }

@@ -1,5 +1,5 @@
 //! Requests that wait for their answer: a bounded number for each connection; and those that wait for their turn, because their role
-//! or the clients of the tenant ask too fast.
+//! or the clients of the tenant ask too fast, or their connection asks for lists of topics too fast.
 //!
 //! A role's request waits before it is looked at. For a tenant it is counted once it is known that the client may ask
 //! ([`counted`]), so that who may not uses up nothing of what is others'; what is too fast is made up for by the connection's next
@@ -19,6 +19,7 @@ use pharos_wire::Command;
 
 use crate::connection::Connection;
 use crate::decision::{Decision, decision};
+use crate::list_turns;
 
 /// How often one that waits for its turn looks whether its connection is over.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -115,7 +116,10 @@ pub(crate) fn turn(connection: &Connection, command: &Command) -> Duration {
     let until = connection.requests_waiting.tenant_until.get();
     // Most have nothing to make up for, and the clock is not read for them.
     let of_tenant = (until > 0).then(|| until.saturating_sub(clock::now().0));
-    of_role.max(Duration::from_nanos(of_tenant.unwrap_or(0)))
+    let of_lists = list_turns::pace(connection, command);
+    of_role
+        .max(of_lists)
+        .max(Duration::from_nanos(of_tenant.unwrap_or(0)))
 }
 
 /// Waits so long. Returns false when the connection closed meanwhile.

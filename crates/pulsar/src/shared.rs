@@ -60,6 +60,12 @@ impl Server {
         self.addresses.refused_count()
     }
 
+    /// Requests for lists of topics that waited so far because their connections asked too fast.
+    #[must_use]
+    pub fn topic_lists_delayed(&self) -> u64 {
+        self.limiter.lists_delayed_count()
+    }
+
     /// Connections refused so far because too many were open, of all addresses or of their own.
     #[must_use]
     pub fn refused_count(&self) -> u64 {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pharos_auth::Denied;
+use pharos_catalog::PatternError;
 use pharos_catalog::schema::{SchemaError, SchemaInfo};
 use pharos_cluster::BrokerAddresses;
 use pharos_types::{SubscriptionName, TopicName};
@@ -68,6 +69,17 @@ pub enum AddSchemaError {
     /// It does not fit.
     #[error(transparent)]
     Schema(SchemaError),
+}
+
+/// Why topics could not be listed or watched.
+#[derive(Debug, thiserror::Error)]
+pub enum ListTopicsError {
+    /// The pattern cannot be used.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    /// The broker stops.
+    #[error("topics are not listed: the broker is stopping")]
+    Stopping,
 }
 
 /// What became of a wish to consume.

@@ -5,6 +5,8 @@ use std::io;
 
 use tokio::runtime::{Builder, Runtime};
 
+use crate::thread::stand_back;
+
 /// A few named threads that run spawned futures. Dropping it calls off what runs there, at its next await.
 #[derive(Debug)]
 pub struct Pool {
@@ -18,6 +20,18 @@ impl Pool {
     /// # Errors
     /// When the system refuses a thread or an event queue.
     pub fn start(name: &str, threads: usize) -> io::Result<Self> {
+        Self::start_with(name, threads, || {})
+    }
+
+    /// As [`start`](Self::start), with threads that stand back behind the others of the process ([`stand_back`]).
+    ///
+    /// # Errors
+    /// When the system refuses a thread or an event queue.
+    pub fn start_behind(name: &str, threads: usize) -> io::Result<Self> {
+        Self::start_with(name, threads, stand_back)
+    }
+
+    fn start_with(name: &str, threads: usize, begin: fn()) -> io::Result<Self> {
         #[cfg(feature = "test-util")]
         if crate::simulated::is_entered() {
             return Ok(Self { runtime: None });
@@ -25,6 +39,7 @@ impl Pool {
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads.max(1))
             .thread_name(name)
+            .on_thread_start(begin)
             .enable_all()
             .build()?;
         Ok(Self {

@@ -14,13 +14,14 @@ use std::sync::Arc;
 use pharos_auth::{Action, Denied, Principal, Resource};
 use pharos_catalog::schema::{SchemaEntry, SchemaInfo, SchemaVersion};
 use pharos_catalog::{
-    ListMode, PartitionedMetadataError, PatternError, TopicListWatcher, TopicListing, carrier_of,
+    ListMode, PartitionedMetadataError, PatternError, TopicListUpdate, TopicListWatcher, TopicListing,
+    carrier_of,
 };
 use pharos_feed::ids::{ConnectionId, ConsumerKey, TopicId};
 use pharos_managed_ledger::cursor::AckState;
 use pharos_mesh::Placed;
 use pharos_requests::asked::{
-    AddSchemaError, Consume, ConsumeError, Consumed, Produce, ProduceError, Refused,
+    AddSchemaError, Consume, ConsumeError, Consumed, ListTopicsError, Produce, ProduceError, Refused,
 };
 use pharos_requests::error::{CursorError, TopicError};
 use pharos_topic::{ConsumerNumbers, LastMessage, Moving, ProducerGrant, SeekTo, Topic};
@@ -41,6 +42,30 @@ impl Shard {
     #[must_use]
     pub fn caller<'a>(&'a self, who: &'a Principal) -> Caller<'a> {
         Caller { shard: self, who }
+    }
+}
+
+/// A watch on topics, as it begins.
+pub struct WatchedTopics {
+    /// Reports what changes.
+    pub watcher: TopicListWatcher,
+    /// Full names, sorted.
+    pub topics: Vec<String>,
+    /// The fingerprint of that list.
+    pub hash: String,
+}
+
+impl Shard {
+    /// What changed about watched topics since the last word; worked out on a thread apart. `None` when the broker stops.
+    pub async fn topics_changed(
+        &self,
+        mut watcher: TopicListWatcher,
+    ) -> Option<(TopicListWatcher, Option<TopicListUpdate>)> {
+        let update = async move {
+            let update = watcher.update();
+            (watcher, update)
+        };
+        self.shared.lists.run(update).await
     }
 }
 
@@ -97,37 +122,55 @@ impl Caller<'_> {
         partitions.map_err(Refused::Failed)
     }
 
-    /// The topics of a namespace.
-    ///
-    /// # Errors
-    /// [`Denied`].
-    pub fn list_topics(
-        self,
-        namespace: &NamespaceName,
-        mode: ListMode,
-        pattern: Option<&str>,
-        known_hash: Option<&str>,
-    ) -> Result<TopicListing, Denied> {
-        self.may(Action::ListTopics, Resource::Namespace(namespace))?;
-        let catalog = &self.shard.shared.catalog;
-        Ok(catalog.topic_lists().answer(namespace, mode, pattern, known_hash))
-    }
-
-    /// The topics of a namespace that match, and what changes about that.
+    /// The topics of a namespace. The list is made on a thread apart, in turn with those that others ask for; `pattern` that cannot be used is
+    /// left to the client.
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn watch_topics(
+    pub async fn list_topics(
         self,
         namespace: &NamespaceName,
-        pattern: &str,
-    ) -> Result<TopicListWatcher, Refused<PatternError>> {
+        mode: ListMode,
+        pattern: Option<String>,
+        known_hash: Option<String>,
+    ) -> Result<TopicListing, Refused<ListTopicsError>> {
         self.may(Action::ListTopics, Resource::Namespace(namespace))?;
-        let catalog = &self.shard.shared.catalog;
-        catalog
-            .topic_lists()
-            .watch(namespace, pattern)
-            .map_err(Refused::Failed)
+        let (catalog, namespace) = (self.shard.shared.catalog.clone(), namespace.clone());
+        let list = async move {
+            let lists = catalog.topic_lists();
+            lists.answer(&namespace, mode, pattern.as_deref(), known_hash.as_deref())
+        };
+        let list = self.shard.shared.lists.run(list).await;
+        list.ok_or(Refused::Failed(ListTopicsError::Stopping))
+    }
+
+    /// The topics of a namespace that match, and what changes about that. The list is made on a thread apart, as that of
+    /// [`list_topics`](Self::list_topics).
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn watch_topics(
+        self,
+        namespace: &NamespaceName,
+        pattern: String,
+    ) -> Result<WatchedTopics, Refused<ListTopicsError>> {
+        self.may(Action::ListTopics, Resource::Namespace(namespace))?;
+        let (catalog, namespace) = (self.shard.shared.catalog.clone(), namespace.clone());
+        let lists = catalog.topic_lists();
+        let failed = |error: PatternError| Refused::Failed(error.into());
+        lists.check_pattern(&pattern).map_err(failed)?;
+        let watch = async move {
+            let watcher = catalog.topic_lists().watch(&namespace, &pattern)?;
+            let (topics, hash) = (watcher.topics(), watcher.hash());
+            Ok(WatchedTopics {
+                watcher,
+                topics,
+                hash,
+            })
+        };
+        let watched = self.shard.shared.lists.run(watch).await;
+        let watched = watched.ok_or(Refused::Failed(ListTopicsError::Stopping))?;
+        watched.map_err(failed)
     }
 
     /// The latest schema of a topic, or this version.

@@ -38,13 +38,13 @@ use pharos_runtime::{ShutdownToken, spawn_local};
 use pharos_topic::{Maintenance, Topic, TopicHost};
 use tokio::sync::{mpsc, oneshot};
 
-pub use caller::Caller;
+pub use caller::{Caller, WatchedTopics};
 pub use connections::Connections;
 pub use feeds::Feeds;
 pub use pharos_accounts::tally::{Counts, Tally};
 pub use pharos_mesh::{ConnectionEvent, ConnectionHandle, Dispatched, ProducerRef, Publish, Pumped, Receipt};
 pub use pharos_requests::asked::{
-    AddSchemaError, Consume, ConsumeError, Consumed, Produce, ProduceError, Refused,
+    AddSchemaError, Consume, ConsumeError, Consumed, ListTopicsError, Produce, ProduceError, Refused,
 };
 pub use pharos_requests::error::ReadAgainError;
 pub use stalled::{ReadAgain, Stalled};

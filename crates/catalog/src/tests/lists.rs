@@ -14,6 +14,15 @@ fn names(topics: &[&str]) -> Vec<String> {
     topics.iter().map(|name| topic(name).to_string()).collect()
 }
 
+async fn next(watcher: &mut TopicListWatcher) -> TopicListUpdate {
+    loop {
+        watcher.changed().await;
+        if let Some(update) = watcher.update() {
+            return update;
+        }
+    }
+}
+
 #[tokio::test]
 async fn lists_follow_mode_and_leave_out_system_topics() {
     let catalog = Bench::new().open().await;
@@ -122,14 +131,14 @@ async fn a_watcher_hears_what_concerns_it() {
         ],
     )
     .await;
-    let update = watcher.next().await;
+    let update = next(&mut watcher).await;
     assert_eq!(update.new, names(&["car-2", "car-3"]));
     assert_eq!(update.hash, topics_hash(&names(&["car-1", "car-2", "car-3"])));
     catalog.delete_topic(&topic("car-1")).await.unwrap();
     // Came and went between two words: nothing to say about it.
     make(&catalog, &["car-4"]).await;
     catalog.delete_topic(&topic("car-4")).await.unwrap();
-    let update = watcher.next().await;
+    let update = next(&mut watcher).await;
     assert_eq!((update.new, update.deleted), (Vec::new(), names(&["car-1"])));
     assert_eq!(update.hash, watcher.hash());
 }
@@ -147,11 +156,50 @@ async fn a_watcher_that_fell_behind_catches_up() {
         .create(&topic("p"), partitions, no_properties(), true)
         .await
         .unwrap();
-    let update = watcher.next().await;
+    let update = next(&mut watcher).await;
     assert_eq!(update.new.len(), TOPIC_EVENTS * 2);
     assert_eq!(update.deleted, names(&["first"]));
     let listing = catalog
         .topic_lists()
         .answer(&here, ListMode::Persistent, None, None);
     assert_eq!(update.hash, listing.hash);
+}
+
+#[tokio::test]
+async fn a_large_namespace_is_listed_whole_and_in_order() {
+    let catalog = Bench::new().open().await;
+    let here = namespace("public/default");
+    catalog
+        .partitioned()
+        .create(&topic("p"), 5000, no_properties(), true)
+        .await
+        .unwrap();
+    make(&catalog, &["a", "z"]).await;
+    let listed = catalog.topics(&here, ListMode::All, false);
+    assert_eq!(listed.len(), 5002);
+    assert!(listed.is_sorted());
+}
+
+#[tokio::test]
+async fn a_costly_pattern_is_refused_once_and_watches_share_what_is_compiled() {
+    let catalog = Bench::new().open().await;
+    let here = namespace("public/default");
+    let lists = catalog.topic_lists();
+    for _ in 0..100 {
+        let refused = lists.watch(&here, r"[\s\S]{1,65535}").err();
+        assert!(
+            matches!(refused, Some(PatternError::TooLarge { .. })),
+            "{refused:?}"
+        );
+        let listing = lists.answer(&here, ListMode::All, Some(r"[\s\S]{1,65535}"), None);
+        assert!(!listing.filtered);
+    }
+    let mut watchers: Vec<_> = (0..100)
+        .map(|_| lists.watch(&here, "public/default/car.*").unwrap())
+        .collect();
+    make(&catalog, &["car-1"]).await;
+    for watcher in &mut watchers {
+        assert_eq!(next(watcher).await.new, names(&["car-1"]));
+    }
+    assert_eq!(lists.compiled_patterns(), 2);
 }

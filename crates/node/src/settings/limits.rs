@@ -32,6 +32,8 @@ pub struct LimitSettings {
     pub max_consumers_per_connection: u32,
     /// Watches of lists of topics of one connection.
     pub max_watchers_per_connection: u32,
+    /// Lists of topics that one connection may ask for, a second.
+    pub max_topic_list_rate_per_connection: u32,
     /// Requests of one connection that wait.
     pub max_requests_per_connection: u32,
     /// Producers of one tenant.
@@ -61,6 +63,7 @@ impl Default for LimitSettings {
             max_producers_per_connection: 100_000,
             max_consumers_per_connection: 100_000,
             max_watchers_per_connection: 1000,
+            max_topic_list_rate_per_connection: 50,
             max_requests_per_connection: 5000,
             max_producers_per_tenant: 1_000_000,
             max_consumers_per_tenant: 1_000_000,
@@ -94,6 +97,7 @@ impl LimitSettings {
             producers_per_connection: self.max_producers_per_connection as usize,
             consumers_per_connection: self.max_consumers_per_connection as usize,
             watchers_per_connection: self.max_watchers_per_connection as usize,
+            topic_list_rate_per_connection: self.max_topic_list_rate_per_connection,
             requests_per_connection: self.max_requests_per_connection,
             role: QuotaLimits {
                 held_max: self.max_connections_per_role as usize,

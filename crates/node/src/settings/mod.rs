@@ -165,6 +165,12 @@ pub struct TopicSettings {
     pub key_shared_consistent_hashing: bool,
     /// Points of one consumer on that ring.
     pub key_shared_ring_points: u32,
+    /// The broker evaluates topic patterns of clients.
+    pub pattern_evaluation: bool,
+    /// Longest topic pattern that it evaluates.
+    pub pattern_max_length: u32,
+    /// Largest one once compiled.
+    pub pattern_max_compiled_size: ByteSize,
     /// How long a topic is not used before it is unloaded.
     pub unload_idle_after: Limit<Duration>,
     /// Memory for what was handed out to consumers whose sockets have not taken it.
@@ -246,6 +252,9 @@ impl Default for Settings {
                 active_consumer_failover_delay: Duration::from_secs(1),
                 key_shared_consistent_hashing: true,
                 key_shared_ring_points: 100,
+                pattern_evaluation: true,
+                pattern_max_length: 50,
+                pattern_max_compiled_size: ByteSize(64 << 10),
                 unload_idle_after: Limit::At(Duration::from_secs(600)),
                 max_unwritten_size: ByteSize::mib(128),
             },

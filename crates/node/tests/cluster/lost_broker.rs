@@ -129,7 +129,7 @@ async fn a_consumer_goes_on_when_its_broker_is_back() {
 
         // What was written is not written again, whatever of its acknowledgements is stored.
         let node = serve_at(dir.path(), port);
-        consumer.expect_talk("all is well again");
+        consumer.expect_talk("recovered after");
         let producer = node.client().await;
         let producer = producer.producer("t", ProducerOptions::default()).await.unwrap();
         publish(&producer, 3..6).await;
@@ -162,7 +162,7 @@ async fn a_producer_goes_on_when_its_broker_is_back() {
     producer.say("4");
 
     let node = serve_at(dir.path(), port);
-    producer.expect_talk("all is well again");
+    producer.expect_talk("recovered after");
     producer.say("5");
     drop(producer.input.take());
     // A receipt may have been on its way when the broker was killed; then its message is there twice, and that is said.
@@ -304,7 +304,7 @@ async fn what_may_be_there_twice_is_said() {
     // Gone before it is closed; all is stored already.
     drop(raw);
     tool.expect_talk("lost persistent://public/default/t: ");
-    tool.expect_talk("all is well again");
+    tool.expect_talk("recovered after");
     tool.expect_output("1 message published; 1 was sent again after a loss and may be there twice");
     assert_eq!(tool.end(), Some(0));
 }

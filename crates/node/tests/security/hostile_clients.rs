@@ -455,3 +455,53 @@ async fn a_web_page_cannot_use_the_admin_port() {
     assert_eq!(node.ask("/admin/v2/tenants"), tenants);
     node.stop();
 }
+
+/// Unfinished requests: about three times what the HTTP server holds.
+const UNFINISHED: usize = 3000;
+
+#[tokio::test]
+async fn unfinished_http_requests_hold_up_no_admin_call_of_the_same_address() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let mut held = Vec::new();
+    for number in 0..UNFINISHED {
+        let Ok(mut stream) = from(ATTACKER, &node.admin_url()).await else {
+            // As many as this process may have.
+            break;
+        };
+        let head = "PUT /admin/v2/persistent/public/default/none HTTP/1.1\r\nHost: localhost\r\n";
+        let rest = ["Content-Length: 1000\r\n\r\n{", "X-", ""][number % 3];
+        // Those that made room are closed already.
+        let _ = stream.write_all(format!("{head}{rest}").as_bytes()).await;
+        held.push(stream);
+    }
+    assert!(held.len() > 1500, "too few files for this test: {}", held.len());
+    let began = std::time::Instant::now();
+    let status = status_from(ATTACKER, &node, &get("/admin/v2/brokers/health", "")).await;
+    assert_eq!(status, 200);
+    let took = began.elapsed();
+    // Each that had to go took a second before, with room for 128 that go at a time.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    drop(held);
+    node.stop();
+}
+
+#[tokio::test]
+async fn refused_requests_write_no_warnings() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    for _ in 0..20 {
+        for path in [
+            "/admin/v3/transactions/coordinatorStats",
+            "/admin/v3/functions/public/default",
+            "/admin/v2/persistent/public/none/t/stats",
+            "/admin/v2/namespaces/none/none",
+        ] {
+            let (status, _) = node.call("GET", path, "");
+            assert!(status >= 400, "{path}: {status}");
+        }
+    }
+    let log = node.logged();
+    assert!(!log.contains("admin request"), "{log}");
+    node.stop();
+}

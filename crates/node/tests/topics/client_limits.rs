@@ -3,6 +3,7 @@
 use pharos_client::{ConsumerOptions, ProducerOptions};
 use pharos_runtime::clock;
 use pharos_wire::command::Command;
+use pharos_wire::proto::command_get_topics_of_namespace::Mode;
 use pharos_wire::proto::command_subscribe::SubType;
 use pharos_wire::proto::{KeyValue, ServerError};
 use pharos_wire::{encode, request};
@@ -345,5 +346,81 @@ async fn a_tenant_has_so_many_connections_as_long_as_they_have_something_there()
     raw.send(request::close_consumer(1, 4)).await.unwrap();
     expect_success(&mut raw, 4).await;
     support::produce_on(&mut other, "q", 1).await;
+    node.stop();
+}
+
+/// Compiles to megabytes.
+const COSTLY: &str = r"[\s\S]{1,65535}";
+
+#[tokio::test]
+async fn a_costly_topic_pattern_is_refused_by_name_and_compiled_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &["--limits-max-topic-list-rate-per-connection=10"]);
+    let mut raw = node.rogue().await;
+    raw.send(request::watch_topic_list(1, 1, "public/default", COSTLY))
+        .await
+        .unwrap();
+    let why = expect_error(&mut raw, 1, ServerError::NotAllowedError).await;
+    assert!(why.contains("subscription_pattern_max_compiled_size"), "{why}");
+    raw.send(request::watch_topic_list(2, 1, "public/default", &"x".repeat(51)))
+        .await
+        .unwrap();
+    let why = expect_error(&mut raw, 2, ServerError::NotAllowedError).await;
+    assert!(why.contains("subscription_pattern_max_length"), "{why}");
+    // Left to the client, whole. More than the burst of a connection waits.
+    let burst = 220;
+    for id in 3..=burst {
+        let mut list = request::topics_of_namespace(id, "public/default", Mode::All);
+        list.topics_pattern = Some(COSTLY.to_owned());
+        raw.send(list).await.unwrap();
+    }
+    for _ in 3..=burst {
+        match next(&mut raw).await {
+            Command::GetTopicsOfNamespaceResponse(answer) => assert_eq!(answer.filtered, Some(false)),
+            other => panic!("{other:?}"),
+        }
+    }
+    let page = node.page("/metrics");
+    let of = |name| support::figure(&page, name, None);
+    assert_eq!(of("pharos_topic_patterns_compiled_total"), 1);
+    assert!(of("pharos_topic_lists_delayed_total") > 0);
+    node.stop();
+}
+
+#[tokio::test]
+async fn a_watch_that_is_closed_before_it_is_answered_says_nothing_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let mut raw = node.rogue().await;
+    for watcher in 1..=2 {
+        raw.send(request::watch_topic_list(
+            watcher,
+            watcher,
+            "public/default",
+            "public/default/.*",
+        ))
+        .await
+        .unwrap();
+    }
+    let close = pharos_wire::proto::CommandWatchTopicListClose {
+        request_id: 3,
+        watcher_id: 1,
+    };
+    raw.send(close).await.unwrap();
+    let mut answered = 0;
+    while answered < 3 {
+        match next(&mut raw).await {
+            Command::WatchTopicListSuccess(_) | Command::Success(_) => answered += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    node.order("PUT", "/admin/v2/persistent/public/default/new", "");
+    match next(&mut raw).await {
+        Command::WatchTopicUpdate(update) => {
+            assert_eq!(update.watcher_id, 2);
+            assert_eq!(update.new_topics, ["persistent://public/default/new"]);
+        }
+        other => panic!("{other:?}"),
+    }
     node.stop();
 }

@@ -24,7 +24,7 @@ pub use certificate::PeerCertificate;
 pub(crate) use session::{DetachedSession, Session};
 
 use files::Files;
-use verifier::{Clients, Lenient};
+use verifier::{Clients, Lenient, Version3Only};
 
 /// What clients show of themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -237,7 +237,9 @@ fn verifier(
     };
     let built = builder.build();
     built
-        .map(Some)
+        .map(|built| {
+            Some(Arc::new(Version3Only(built)) as Arc<dyn rustls::server::danger::ClientCertVerifier>)
+        })
         .map_err(|error| TlsError::Unusable(error.to_string()))
 }
 

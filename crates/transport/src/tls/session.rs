@@ -29,6 +29,10 @@ const FILL_BYTES_MIN: usize = 17 << 10;
 /// The most.
 const FILL_BYTES_MAX: usize = 128 << 10;
 
+/// Why a client certificate without extensions is refused, and how to make another.
+const OF_OLD_VERSION: &str = "client certificate is of X.509 version 1, expected version 3: \
+    sign it with extensions, such as openssl x509 -req ... -extfile with a line extendedKeyUsage=clientAuth";
+
 thread_local! {
     /// What is read from a socket, until it is decrypted a moment later.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; FILL_BYTES_MAX]);
@@ -289,11 +293,17 @@ impl State {
     }
 }
 
-fn explain(error: rustls::Error) -> io::Error {
+/// What a peer hears only as an alert, in words for the log.
+pub(super) fn explain(error: rustls::Error) -> io::Error {
+    use rustls::CertificateError::InvalidPurpose;
     use rustls::InvalidMessage::{InvalidContentType, UnknownProtocolVersion};
     match error {
         rustls::Error::InvalidMessage(InvalidContentType | UnknownProtocolVersion) => {
             io::Error::new(io::ErrorKind::InvalidData, "the peer does not speak TLS")
+        }
+        // Of `Version3Only`.
+        rustls::Error::InvalidCertificate(InvalidPurpose) => {
+            io::Error::new(io::ErrorKind::InvalidData, OF_OLD_VERSION)
         }
         error => io::Error::new(io::ErrorKind::InvalidData, error),
     }
