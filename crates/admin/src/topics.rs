@@ -17,7 +17,7 @@ use pharos_admin_api::routes::topics as routes;
 use pharos_admin_api::{MessageIdJson, PartitionedTopicMetadata};
 use pharos_auth::{Action, Principal, Resource};
 use pharos_broker_admin::{AdminError, LastMessage};
-use pharos_catalog::properties::Holder;
+use pharos_catalog::properties::{self, Holder};
 use pharos_catalog::{ListMode, SHADOW_SOURCE, Shadows};
 use pharos_runtime::many;
 use pharos_types::{Domain, TopicName};
@@ -363,6 +363,7 @@ async fn remove_property(
     TopicPath(topic): TopicPath,
     QueryOf(query): QueryOf<PropertyQuery>,
 ) -> ApiResult<StatusCode> {
+    properties::check_removal(Holder::Topic, &query.key).map_err(ApiError::precondition)?;
     not_of_shadows([&query.key].into_iter())?;
     admin
         .catalog

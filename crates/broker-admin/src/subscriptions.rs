@@ -21,7 +21,7 @@ const ANALYZED_MAX: u64 = 10_000;
 /// `NotFound` without the topic or the subscription, and `NotAllowed` on a non-persistent topic.
 #[derive(Clone)]
 pub struct SubscriptionAdmin {
-    homes: Homes,
+    pub(crate) homes: Homes,
 }
 
 impl SubscriptionAdmin {

@@ -86,15 +86,59 @@ pub fn asks_for_broadcast(name: &str, value: &str) -> bool {
     name == SUBSCRIPTION_KIND && value == BROADCAST
 }
 
+/// The property in which a managed ledger of Pulsar's layout keeps the epoch of a topic's exclusive producers.
+const TOPIC_EPOCH: &str = "pulsar.topicEpoch";
+
+/// True if a property that is stored with those of a topic is the broker's: it says where the topic's data is. No caller may see, set or
+/// remove it.
+#[must_use]
+pub(crate) fn is_reserved_of_topic(name: &str) -> bool {
+    name.starts_with(PREFIX) && !is_known(Holder::Topic, name)
+}
+
+/// True if a property that is stored with those of a subscription is the broker's. No caller may see, set or remove it.
+#[must_use]
+pub fn is_reserved_of_subscription(name: &str) -> bool {
+    name.starts_with(PREFIX) && !is_known(Holder::Subscription, name)
+}
+
+/// True if only the topic itself changes a property that is stored with those of its callers.
+pub(crate) fn is_kept_of_topic(name: &str) -> bool {
+    name == TOPIC_EPOCH || is_reserved_of_topic(name)
+}
+
+fn is_ours(name: &str) -> bool {
+    name.get(..PREFIX.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+}
+
+fn is_known(holder: Holder, name: &str) -> bool {
+    ALL.iter()
+        .any(|known| known.name == name && known.holders.contains(&holder))
+}
+
+/// Checks the name of a property of `holder` that is to be removed: those that [`check`] refuses to set are refused.
+///
+/// # Errors
+/// As of [`check`].
+pub fn check_removal(holder: Holder, name: &str) -> Result<(), String> {
+    match is_known(holder, name) {
+        true => Ok(()),
+        false => check(holder, name, ""),
+    }
+}
+
 /// Checks one property of `holder`.
 ///
 /// # Errors
 /// A sentence for the client that set it, with what was probably meant.
 pub fn check(holder: Holder, name: &str, value: &str) -> Result<(), String> {
-    let is_ours = name
-        .get(..PREFIX.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX));
-    if !is_ours {
+    if holder == Holder::Topic && name == TOPIC_EPOCH {
+        return Err(format!(
+            "{TOPIC_EPOCH} is set by the topic's exclusive producers only"
+        ));
+    }
+    if !is_ours(name) {
         return Ok(());
     }
     let Some(known) = ALL.iter().find(|known| known.name == name) else {
@@ -215,5 +259,19 @@ mod tests {
             &["a namespace or a topic", "not of a subscription"],
         );
         refused(Holder::Producer, "pharos.", "", &["a producer has none"]);
+        refused(Holder::Topic, TOPIC_EPOCH, "7", &["exclusive producers"]);
+    }
+
+    #[test]
+    fn what_cannot_be_set_cannot_be_removed() {
+        for name in ["pharos.cursors", "pharos.first", "Pharos.x", TOPIC_EPOCH] {
+            let refused = check_removal(Holder::Topic, name);
+            assert_eq!(refused, check(Holder::Topic, name, ""));
+            assert!(refused.is_err(), "{name}");
+        }
+        for name in [DURABILITY, "colour", "pharos"] {
+            check_removal(Holder::Topic, name).unwrap();
+        }
+        check_removal(Holder::Subscription, DURABILITY).unwrap_err();
     }
 }

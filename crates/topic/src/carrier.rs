@@ -179,11 +179,7 @@ impl Carrier<'_> {
                 Moving(self.0).skip_settled(name, to).await?;
             }
         }
-        let mut properties = self.0.state.borrow().attached.subscription_properties(name)?;
-        let (key, number) = moved.to_property();
-        properties.retain(|(property, _)| *property != key);
-        properties.push((key, number));
-        self.0.set_subscription_properties(name, properties).await
+        self.0.set_own_property(name, moved.to_property()).await
     }
 
     /// Closes what the source does not have any more, and forgets it after a while.

@@ -416,7 +416,7 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
         kind: subscription.kind,
         is_broadcast: subscription.is_broadcast(),
         is_durable: subscription.is_durable(),
-        properties: subscription.properties.clone(),
+        properties: subscription.callers_properties(),
         is_replicated: subscription.replicated.is_some(),
         consumer_count: subscription.consumers.len(),
         consumers: Vec::new(),

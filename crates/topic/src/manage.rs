@@ -11,6 +11,7 @@ use pharos_types::{Ordinal, SubscriptionName};
 use super::deduplication::Admitting;
 use super::reads::LogReads;
 use super::seek::Moving;
+use super::subscription::Subscription;
 use super::{Attached, Stored, Topic};
 
 /// Entries that one read of a scan brings.
@@ -56,7 +57,7 @@ impl Attached {
     ) -> Result<Vec<(String, String)>, CursorError> {
         self.subscriptions
             .get(name)
-            .map(|s| s.properties.clone())
+            .map(Subscription::callers_properties)
             .ok_or_else(|| missing(name))
     }
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use pharos_catalog::properties::asks_for_broadcast;
-use pharos_catalog::{CARRIERS, CarrierSlots};
+use pharos_catalog::properties::{asks_for_broadcast, is_reserved_of_subscription};
 use pharos_feed::ids::ConsumerKey;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_requests::error::{CursorError, SubscribeError, chain};
@@ -398,24 +397,46 @@ impl Topic {
         }
     }
 
-    /// Replaces a subscription's properties.
+    /// Replaces a subscription's properties, but for the broker's own.
     pub(crate) async fn set_subscription_properties(
         &self,
         name: &SubscriptionName,
-        properties: Vec<(String, String)>,
+        mut properties: Vec<(String, String)>,
     ) -> Result<(), CursorError> {
-        let mut properties = properties;
+        let callers = |property: &str| !is_reserved_of_subscription(property);
+        properties.retain(|(property, _)| callers(property));
+        self.change_subscription_properties(name, properties, callers)
+            .await
+    }
+
+    /// Sets a property of a subscription that is the broker's own.
+    pub(super) async fn set_own_property(
+        &self,
+        name: &SubscriptionName,
+        property: (String, String),
+    ) -> Result<(), CursorError> {
+        let key = property.0.clone();
+        self.change_subscription_properties(name, vec![property], |property| property == key)
+            .await
+    }
+
+    /// Replaces those properties of a subscription that `is_replaced` names.
+    async fn change_subscription_properties(
+        &self,
+        name: &SubscriptionName,
+        mut properties: Vec<(String, String)>,
+        is_replaced: impl Fn(&str) -> bool,
+    ) -> Result<(), CursorError> {
         {
             let mut guard = self.state.borrow_mut();
             let state = &mut *guard;
-            // It is not the client's to change.
-            properties.retain(|(property, _)| property != CARRIERS);
-            properties.extend(state.attached.carried(name).map(CarrierSlots::to_property));
             let subscription = state
                 .attached
                 .subscriptions
                 .get_mut(name)
                 .ok_or_else(|| missing(name))?;
+            let kept = subscription.properties.iter();
+            properties.extend(kept.filter(|(property, _)| !is_replaced(property)).cloned());
             let asks = properties
                 .iter()
                 .any(|(property, value)| asks_for_broadcast(property, value));

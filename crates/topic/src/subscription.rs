@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use pharos_accounts::tally::BroadcastCounts;
 use pharos_accounts::tenants::SubscriptionSeat;
+use pharos_catalog::properties::is_reserved_of_subscription;
 use pharos_dispatch::Dispatcher;
 use pharos_feed::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
 use pharos_feed::rivalry::Rivalry;
@@ -175,6 +176,13 @@ impl Cursor {
 impl Subscription {
     pub(crate) fn is_durable(&self) -> bool {
         self.number.is_some()
+    }
+
+    /// Its properties, without the broker's own.
+    pub(crate) fn callers_properties(&self) -> Vec<(String, String)> {
+        let all = self.properties.iter();
+        let callers = all.filter(|(name, _)| !is_reserved_of_subscription(name));
+        callers.cloned().collect()
     }
 
     pub(crate) fn is_broadcast(&self) -> bool {

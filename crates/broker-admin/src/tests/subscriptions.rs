@@ -103,6 +103,43 @@ async fn properties_are_replaced_as_a_whole() {
 }
 
 #[tokio::test]
+async fn properties_of_a_subscription_that_are_the_brokers_own_are_not_shown_and_stay() {
+    let (bench, name, _) = five().await;
+    let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let pairs = pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        pairs.collect()
+    };
+    let (admin, sub) = (&bench.admin.subscriptions, subscription("p"));
+    let own = ("pharos.carriers.moved", "7");
+    let made = pairs(&[("a", "x"), own]);
+    admin
+        .create_subscription(name.clone(), sub.clone(), Place::Latest, made, false)
+        .await
+        .unwrap();
+    for given in [&[("b", "x")][..], &[(own.0, "8")], &[]] {
+        admin
+            .set_subscription_properties(name.clone(), sub.clone(), pairs(given))
+            .await
+            .unwrap();
+        let given: Vec<_> = given.iter().copied().filter(|(key, _)| *key != own.0).collect();
+        let shown = admin.subscription_properties(name.clone(), sub.clone()).await;
+        assert_eq!(shown.unwrap(), pairs(&given));
+        let stats = bench.stats(&name).await;
+        assert_eq!(stats.subscriptions["p"].subscription_properties, pairs(&given));
+        let stored =
+            admin.homes.at_any_home(
+                name.clone(),
+                |topic| async move { Ok(topic.durable_subscriptions()) },
+            );
+        let stored = stored.await.unwrap().into_iter().find(|found| found.name == sub);
+        let stored: BTreeMap<_, _> = stored.unwrap().properties.into_iter().collect();
+        assert_eq!(stored, pairs(&[&given[..], &[own]].concat()));
+    }
+}
+
+#[tokio::test]
 async fn cursors_move_where_they_are_told() {
     let (bench, name, positions) = five().await;
     let (admin, sub) = (&bench.admin, subscription("s"));

@@ -12,7 +12,9 @@ use prost::Message;
 use serde_json::{Value, json};
 
 use super::PulsarFacts;
-use super::bytes_of::{CursorInfo, LongProperty, SchemaEntry, SchemaInfo, SchemaLocator};
+use super::bytes_of::{
+    CursorInfo, KeyValue, LongProperty, SchemaEntry, SchemaInfo, SchemaLocator, StoredManagedLedger,
+};
 use crate::policy::BrokerPolicies;
 use crate::schema::{SchemaInfo as Schema, SchemaType, SchemaVersion};
 use crate::{Catalog, CatalogOptions};
@@ -336,6 +338,55 @@ async fn a_topic_is_its_managed_ledger() {
         .await
         .unwrap();
     assert!(node.unwrap().value.is_empty(), "as Pulsar makes partitions");
+}
+
+#[tokio::test]
+async fn what_the_managed_ledger_keeps_in_properties_is_no_property_of_the_topic() {
+    let cluster = Cluster::recorded().await;
+    let catalog = cluster.catalog().await;
+    let (made, key) = (
+        topic("persistent://acme/cars/kept"),
+        "managed-ledgers/acme/cars/persistent/kept",
+    );
+    let own = |key: &str, value: &str| KeyValue {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    };
+    let kept = [own("pharos.cursors", "7,8"), own("pulsar.topicEpoch", "3")];
+    let others = [own("pharos.durability", "written")];
+    let stored = StoredManagedLedger {
+        ledgers: Vec::new(),
+        properties: [&kept[..], &others, &[own("a", "b")]].concat(),
+    };
+    catalog.create_topic(&made, BTreeMap::new()).await.unwrap();
+    let value: Bytes = stored.encode_to_vec().into();
+    cluster.store.put(key, value, Expect::Any).await.unwrap();
+
+    let catalog = cluster.catalog().await;
+    let shown = catalog.topic_properties(&made).unwrap();
+    let names: Vec<&str> = shown.keys().map(String::as_str).collect();
+    assert_eq!(names, ["a", "pharos.durability", "pulsar.topicEpoch"]);
+
+    // The managed ledger goes on meanwhile: what it wrote last stays.
+    let moved = [own("pharos.cursors", "9"), own("pulsar.topicEpoch", "4")];
+    let stored = StoredManagedLedger {
+        ledgers: Vec::new(),
+        properties: [&moved[..], &others, &[own("a", "b")]].concat(),
+    };
+    let value: Bytes = stored.encode_to_vec().into();
+    cluster.store.put(key, value, Expect::Any).await.unwrap();
+    let removed = ["a", "pharos.cursors", "pulsar.topicEpoch"].map(str::to_owned);
+    let set = BTreeMap::from([("c".to_owned(), "d".to_owned())]);
+    catalog
+        .update_topic_properties(&made, set, &removed)
+        .await
+        .unwrap();
+    let value = cluster.store.get(key).await.unwrap().unwrap().value;
+    let stored = StoredManagedLedger::decode(value).unwrap();
+    assert_eq!(
+        stored.properties,
+        [&moved[..], &[own("c", "d")], &others].concat()
+    );
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Topics: one exists where its managed ledger has a node, whatever is in it.
 //!
-//! Its properties stand in that node. That it is being deleted is written beside the tree, where Pulsar's brokers do not look, with the
-//! newest ledger that it had then: one of the same name that such a broker made later is not deleted for it.
+//! Its properties stand in that node, beside those in which the managed ledger keeps its own state: these are no properties of the topic
+//! for anybody, and a change of the others leaves them as they are in the node at that moment. That it is being deleted is written beside
+//! the tree, where Pulsar's brokers do not look, with the newest ledger that it had then: one of the same name that such a broker made
+//! later is not deleted for it.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::bytes_of::{KeyValue, StoredManagedLedger};
 use super::{AT_ONCE, PulsarFacts, as_found, check, unread};
 use crate::keys;
+use crate::properties::{is_kept_of_topic, is_reserved_of_topic};
 use crate::topics::TopicRecord;
 
 /// The version of a topic that is not being deleted: its managed ledger changes the node often, and that is no change of the topic.
@@ -91,10 +94,12 @@ fn newest_ledger(value: &[u8]) -> i64 {
 
 fn properties(value: &[u8]) -> BTreeMap<String, String> {
     let all = info(value).properties.into_iter();
+    let all = all.filter(|property| !is_reserved_of_topic(&property.key));
     all.map(|property| (property.key, property.value)).collect()
 }
 
-/// The same info with other properties; `None` when it cannot be read. Every other field is kept as it is.
+/// The same info with other properties; `None` when it cannot be read. Every other field is kept as it is, and so are properties that
+/// are not the topic's callers'.
 fn with_properties(value: &Bytes, properties: &BTreeMap<String, String>) -> Option<Bytes> {
     let mut out = Vec::with_capacity(value.len());
     let mut rest = &**value;
@@ -106,15 +111,16 @@ fn with_properties(value: &Bytes, properties: &BTreeMap<String, String>) -> Opti
             out.extend_from_slice(field.get(..field.len() - rest.len())?);
         }
     }
+    let kept = StoredManagedLedger::decode(&**value).ok()?.properties.into_iter();
+    let kept = kept.filter(|property| is_kept_of_topic(&property.key));
+    let given = properties.iter().filter(|(key, _)| !is_kept_of_topic(key));
+    let given = given.map(|(key, value)| KeyValue {
+        key: key.clone(),
+        value: value.clone(),
+    });
     let properties = StoredManagedLedger {
         ledgers: Vec::new(),
-        properties: properties
-            .iter()
-            .map(|(key, value)| KeyValue {
-                key: key.clone(),
-                value: value.clone(),
-            })
-            .collect(),
+        properties: kept.chain(given).collect(),
     };
     properties.encode(&mut out).ok()?;
     Some(out.into())

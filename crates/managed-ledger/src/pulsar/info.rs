@@ -27,6 +27,8 @@ use crate::info::{CompactionInfo, InfoError, LedgerInfo, ManagedLedgerInfo};
 
 /// Beginning of the properties that are Pharos's.
 const OURS: &str = "pharos.";
+/// The property with that beginning that an operator gives a topic. It is carried along like those of others.
+const DURABILITY: &str = "pharos.durability";
 /// Beginning of a value that is compressed (`managedLedgerInfoCompressionType`).
 const COMPRESSED: [u8; 2] = [0x47, 0x78];
 /// More than a ledger has entries: where ordinals go on when none of the ledgers is left that they were counted by.
@@ -46,7 +48,7 @@ pub(crate) fn encode(info: &ManagedLedgerInfo) -> Bytes {
         .ledgers
         .split_at(open.map_or(info.ledgers.len(), |open| open + 1));
     let mut properties = info.properties.clone();
-    properties.retain(|key, _| !key.starts_with(OURS));
+    properties.retain(|key, _| !is_ours(key));
     let mut set = |key: &str, value: String| properties.insert(format!("{OURS}{key}"), value);
     set("epoch", info.writer_epoch.to_string());
     set("created", info.created_ms.to_string());
@@ -89,6 +91,11 @@ pub(crate) fn encode(info: &ManagedLedgerInfo) -> Bytes {
             .collect(),
     };
     Bytes::from(stored.encode_to_vec())
+}
+
+/// True if a property is written here, and is no property of the topic.
+fn is_ours(key: &str) -> bool {
+    key.starts_with(OURS) && key != DURABILITY
 }
 
 fn ledger(info: &ManagedLedgerInfo, row: &LedgerInfo) -> proto::StoredLedger {
@@ -158,7 +165,7 @@ pub(crate) fn parse(name: &str, value: &[u8]) -> Result<InfoRead, InfoError> {
         .properties
         .into_iter()
         .map(|property| (property.key, property.value))
-        .partition(|(key, _)| key.starts_with(OURS));
+        .partition(|(key, _)| is_ours(key));
     let ours: BTreeMap<String, String> = ours.into_iter().collect();
     let known =
         Known::of(&ours).ok_or_else(|| malformed("a property that begins with pharos. is not readable"))?;
