@@ -57,7 +57,7 @@ impl Attached {
     ) -> Result<Vec<(String, String)>, CursorError> {
         self.subscriptions
             .get(name)
-            .map(Subscription::callers_properties)
+            .map(|subscription| subscription.callers_properties())
             .ok_or_else(|| missing(name))
     }
 
