@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
+use pharos_accounts::unwritten::Unwritten;
 use pharos_audit::Audit;
 use pharos_auth::Access;
 use pharos_broker::{Broker, TenantLimits, Threads};
@@ -83,6 +84,11 @@ impl RunningBroker {
     /// The way in for clients of another door.
     pub(crate) fn inner_door(&self) -> InnerDoor {
         InnerDoor::new(self.pulsar.clone())
+    }
+
+    /// The account of bytes that sockets have not taken, for every protocol.
+    pub(crate) fn unwritten(&self) -> Arc<Unwritten> {
+        self.broker.shared.unwritten.clone()
     }
 
     /// Stops accepting, closes clients properly, makes everything durable, releases the data directory; among other brokers, hands

@@ -26,6 +26,7 @@ pub(crate) fn open(
         service_url_tls: broker.pulsar.service_url_tls.clone(),
         tls: settings.cluster.broker_tls.options(),
         enter: entrance(broker.inner_door()),
+        unwritten: broker.unwritten(),
         sessions_max: files.web_sockets_max(settings),
         frame_bytes_max: usize::try_from(wanted.max_text_frame_size.0).unwrap_or(usize::MAX),
         // Clients look at the size of what they have compressed.

@@ -23,6 +23,7 @@ use crate::counts::DoorCounters;
 use crate::dead_letters::{CarriedLetter, DeadLetters};
 use crate::frames::{ConsumerCommand, ConsumerMessage, EndOfTopic, read_id, write_id};
 use crate::link::Link;
+use crate::memory::SessionMemory;
 use crate::refusal::said;
 use crate::socket::{SessionEnd, Socket, ticks};
 use crate::source::{ConsumerSource, next_of};
@@ -61,6 +62,7 @@ pub(crate) struct ConsumerSession {
     /// What it has permitted.
     permits: u64,
     dead_letters: Option<DeadLetters>,
+    memory: SessionMemory,
 }
 
 impl ConsumerSession {
@@ -72,6 +74,7 @@ impl ConsumerSession {
         mut parameters: ConsumerParameters,
         payload_bytes_max: usize,
         counters: Arc<DoorCounters>,
+        memory: SessionMemory,
     ) -> Result<Self, UpgradeRefusal> {
         let options = &mut parameters.subscribing.options;
         options.lookup = false;
@@ -99,6 +102,7 @@ impl ConsumerSession {
             sources,
             parameters,
             dead_letters,
+            memory,
             given: HashMap::new(),
             given_back: VecDeque::new(),
             permits: 0,
@@ -109,7 +113,13 @@ impl ConsumerSession {
     pub(crate) async fn run(mut self, mut socket: Socket, stop: &mut ShutdownToken) {
         let mut ticks = ticks();
         let end = loop {
-            if let Err(end) = self.step(&mut socket, stop, &mut ticks).await {
+            // A caller that takes nothing must not hold up the stop of the node.
+            let step = tokio::select! {
+                biased;
+                () = stop.triggered() => Err(SessionEnd::stopping()),
+                step = self.step(&mut socket, &mut ticks) => step,
+            };
+            if let Err(end) = step {
                 break end;
             }
         };
@@ -118,6 +128,9 @@ impl ConsumerSession {
             unacknowledged = self.given.len(),
             "a WebSocket session of a consumer ends"
         );
+        if end == SessionEnd::Stalled {
+            self.counters.stalled.add_one();
+        }
         socket.close(end).await;
     }
 
@@ -137,15 +150,12 @@ impl ConsumerSession {
         }
     }
 
-    async fn step(
-        &mut self,
-        socket: &mut Socket,
-        stop: &mut ShutdownToken,
-        ticks: &mut Interval,
-    ) -> Result<(), SessionEnd> {
+    async fn step(&mut self, socket: &mut Socket, ticks: &mut Interval) -> Result<(), SessionEnd> {
         let room = self.room();
         let each = room.div_ceil(self.sources.len().max(1));
-        for source in &mut self.sources {
+        // A session that has nothing from the broker holds nothing: it may always ask for one.
+        let is_exhausted = self.memory.is_exhausted() && self.sources.iter().any(ConsumerSource::is_served);
+        for source in self.sources.iter_mut().filter(|_| !is_exhausted) {
             if let Err(error) = source.grant(each as u64).await {
                 tracing::debug!(%error, "a consumer of a WebSocket gets no permits");
             }
@@ -153,7 +163,6 @@ impl ConsumerSession {
         let takes = room > 0 && self.dead_letters.as_ref().is_none_or(DeadLetters::has_room);
         tokio::select! {
             biased;
-            () = stop.triggered() => Err(SessionEnd::stopping()),
             // Before what comes: who is busy all the time gives back in time as well.
             _ = ticks.tick() => {
                 socket.on_tick().await?;
@@ -162,7 +171,7 @@ impl ConsumerSession {
             text = socket.next() => self.on_text(socket, &text?).await,
             carried = next_letter(&mut self.dead_letters) => self.on_letter(carried).await,
             (index, outcome) = next_of(&mut self.sources), if takes => match outcome {
-                Ok(message) => self.on_message(socket, index, &message).await,
+                Ok(message) => self.on_message(socket, index, message).await,
                 Err(error) => self.on_error(index, error).await,
             },
         }
@@ -172,12 +181,12 @@ impl ConsumerSession {
         &mut self,
         socket: &mut Socket,
         index: usize,
-        message: &Message,
+        message: Message,
     ) -> Result<(), SessionEnd> {
         let Some(source) = self.sources.get_mut(index) else {
             return Ok(());
         };
-        if !source.on_message(message) {
+        if !source.on_message(&message) {
             return Ok(());
         }
         if !message.metadata.encryption_keys.is_empty() {
@@ -197,9 +206,9 @@ impl ConsumerSession {
         if let Some(letters) = self
             .dead_letters
             .as_mut()
-            .filter(|letters| letters.is_due(message))
+            .filter(|letters| letters.is_due(&message))
         {
-            letters.push(index, source.topic(), message);
+            letters.push(index, source.topic(), &message);
             // It may be with the caller still, as part of a batch that was given back.
             let key = key_of(&message.id);
             self.given.remove(&key);
@@ -226,7 +235,12 @@ impl ConsumerSession {
         };
         self.given.insert(key_of(&message.id), given);
         self.permits = self.permits.saturating_sub(1);
-        socket.send(&frame).await?;
+        let text = serde_json::to_string(&frame).map_err(|error| SessionEnd::error(error.to_string()))?;
+        // The encoded text is all that is kept while the caller takes it.
+        let held_bytes = source.ahead_bytes();
+        drop(frame);
+        drop(message);
+        socket.send_text(text, held_bytes).await?;
         self.counters.messages_out.add_one();
         Ok(())
     }

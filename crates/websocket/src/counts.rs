@@ -20,6 +20,8 @@ pub struct WebSocketCounts {
     pub messages_out: u64,
     /// Dead letters that were stored.
     pub dead_letters: u64,
+    /// Sessions closed because their caller read nothing while memory was short.
+    pub stalled: u64,
 }
 
 /// The counters behind it.
@@ -31,6 +33,7 @@ pub(crate) struct DoorCounters {
     pub(crate) messages_in: Counter,
     pub(crate) messages_out: Counter,
     pub(crate) dead_letters: Counter,
+    pub(crate) stalled: Counter,
 }
 
 /// A number that grows.
@@ -56,6 +59,7 @@ impl DoorCounters {
             messages_in: self.messages_in.get(),
             messages_out: self.messages_out.get(),
             dead_letters: self.dead_letters.get(),
+            stalled: self.stalled.get(),
         }
     }
 

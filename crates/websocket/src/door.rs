@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::{Request, Response, StatusCode};
+use pharos_accounts::unwritten::Unwritten;
 use pharos_client::{ClientError, TlsOptions};
 use pharos_runtime::ShutdownToken;
 
@@ -12,6 +13,7 @@ use crate::consumer::ConsumerSession;
 use crate::consumer_parameters::ConsumerParameters;
 use crate::counts::{CountedSession, DoorCounters};
 use crate::link::{Caller, EnterBroker, Link, Ways};
+use crate::memory::SessionMemory;
 use crate::producer::ProducerSession;
 use crate::producer_parameters::ProducerParameters;
 use crate::query::Query;
@@ -35,6 +37,8 @@ pub struct DoorOptions {
     pub tls: Option<TlsOptions>,
     /// The way into this broker.
     pub enter: EnterBroker,
+    /// The broker's account of unwritten bytes, in which messages for callers count.
+    pub unwritten: Arc<Unwritten>,
     /// Sessions at once.
     pub sessions_max: usize,
     /// Largest message of a caller, in bytes of its frame.
@@ -53,6 +57,7 @@ pub struct WebSocketDoor {
     ways: Arc<Ways>,
     newcomers: Newcomers,
     pace: Pace,
+    unwritten: Arc<Unwritten>,
     payload_bytes_max: usize,
     counters: Arc<DoorCounters>,
     stop: ShutdownToken,
@@ -90,6 +95,7 @@ impl WebSocketDoor {
                 idle_max: options.idle_max,
                 ping_interval: options.ping_interval,
             },
+            unwritten: options.unwritten,
             payload_bytes_max: options.payload_bytes_max,
             counters: Arc::default(),
             stop,
@@ -130,7 +136,8 @@ impl WebSocketDoor {
         let wish = Wish::of(&target, &mut query)?;
         query.finish()?;
         let place = self.newcomers.place()?;
-        let opening = tokio::time::timeout(OPEN_MAX, self.open(&target, wish, caller));
+        let memory = SessionMemory::new(self.unwritten.clone());
+        let opening = tokio::time::timeout(OPEN_MAX, self.open(&target, wish, caller, memory.clone()));
         let session = opening.await.map_err(|_| {
             UpgradeRefusal::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -142,7 +149,7 @@ impl WebSocketDoor {
         let counted = CountedSession::new(self.counters.clone(), target.kind);
         let upgrade = hyper::upgrade::on(request);
         self.newcomers.begin(place, async move {
-            let socket = match Socket::upgrade(upgrade, pace).await {
+            let socket = match Socket::upgrade(upgrade, pace, memory).await {
                 Ok(socket) => socket,
                 Err(error) => return tracing::debug!(%error, "a WebSocket did not begin"),
             };
@@ -160,6 +167,7 @@ impl WebSocketDoor {
         target: &SessionTarget,
         wish: Wish,
         caller: &Caller,
+        memory: SessionMemory,
     ) -> Result<OpenSession, UpgradeRefusal> {
         match wish {
             Wish::Produce(parameters) => {
@@ -171,7 +179,8 @@ impl WebSocketDoor {
             Wish::Consume(parameters) => {
                 let link = self.link(caller, None).await?;
                 let (counters, bytes_max) = (self.counters.clone(), self.payload_bytes_max);
-                let consumers = ConsumerSession::open(link, target, *parameters, bytes_max, counters).await?;
+                let consumers =
+                    ConsumerSession::open(link, target, *parameters, bytes_max, counters, memory).await?;
                 Ok(OpenSession::Consumes(Box::new(consumers)))
             }
         }

@@ -68,28 +68,31 @@ pub(crate) struct ProducerMessage {
     pub(crate) disable_replication: Option<bool>,
     pub(crate) deliver_at: Option<i64>,
     pub(crate) deliver_after_ms: Option<i64>,
-    /// What Pulsar has there besides, and is not served.
-    schema_version: Option<IgnoredAny>,
+    /// Fields of Pulsar that are not served. Its own class writes the numbers always, 0 where they say nothing.
+    schema_version: Option<i64>,
+    uncompressed_message_size: Option<i64>,
     key_schema: Option<IgnoredAny>,
     value_schema: Option<IgnoredAny>,
     encryption_param: Option<IgnoredAny>,
     compression_type: Option<IgnoredAny>,
-    uncompressed_message_size: Option<IgnoredAny>,
 }
 
 impl ProducerMessage {
     /// The first field that is there and not served.
     pub(crate) fn not_served(&self) -> Option<&'static str> {
         let fields = [
-            ("schemaVersion", self.schema_version.is_some()),
+            (
+                "schemaVersion",
+                self.schema_version.is_some_and(|version| version != 0),
+            ),
+            (
+                "uncompressedMessageSize",
+                self.uncompressed_message_size.is_some_and(|size| size != 0),
+            ),
             ("keySchema", self.key_schema.is_some()),
             ("valueSchema", self.value_schema.is_some()),
             ("encryptionParam", self.encryption_param.is_some()),
             ("compressionType", self.compression_type.is_some()),
-            (
-                "uncompressedMessageSize",
-                self.uncompressed_message_size.is_some(),
-            ),
         ];
         fields
             .iter()
@@ -220,6 +223,11 @@ mod tests {
         assert_eq!(message.context, Some(Text("5".to_owned())));
         assert_eq!(message.properties.as_ref().unwrap()["a"], Text("1".to_owned()));
         assert_eq!((message.sequence_id, message.not_served()), (Some(0), None));
+        let of_pulsars_class = r#"{"payload":"aGk=","schemaVersion":0,"uncompressedMessageSize":0}"#;
+        let message: ProducerMessage = serde_json::from_str(of_pulsars_class).unwrap();
+        assert_eq!(message.not_served(), None);
+        let message: ProducerMessage = serde_json::from_str(r#"{"payload":"","schemaVersion":3}"#).unwrap();
+        assert_eq!(message.not_served(), Some("schemaVersion"));
         let text = r#"{"payload":"","encryptionParam":"x"}"#;
         let message: ProducerMessage = serde_json::from_str(text).unwrap();
         assert_eq!(message.not_served(), Some("encryptionParam"));

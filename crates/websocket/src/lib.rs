@@ -26,6 +26,7 @@ mod door;
 mod frames;
 mod handshake;
 mod link;
+mod memory;
 mod outgoing;
 mod partitions;
 mod producer;

@@ -106,7 +106,13 @@ impl ProducerSession {
     pub(crate) async fn run(mut self, mut socket: Socket, stop: &mut ShutdownToken) {
         let mut ticks = ticks();
         let end = loop {
-            if let Err(end) = self.step(&mut socket, stop, &mut ticks).await {
+            // A caller that takes nothing must not hold up the stop of the node.
+            let step = tokio::select! {
+                biased;
+                () = stop.triggered() => Err(SessionEnd::stopping()),
+                step = self.step(&mut socket, &mut ticks) => step,
+            };
+            if let Err(end) = step {
                 break end;
             }
         };
@@ -115,19 +121,16 @@ impl ProducerSession {
             unanswered = self.pending.len(),
             "a WebSocket session of a producer ends"
         );
+        if end == SessionEnd::Stalled {
+            self.counters.stalled.add_one();
+        }
         socket.close(end).await;
     }
 
-    async fn step(
-        &mut self,
-        socket: &mut Socket,
-        stop: &mut ShutdownToken,
-        ticks: &mut Interval,
-    ) -> Result<(), SessionEnd> {
+    async fn step(&mut self, socket: &mut Socket, ticks: &mut Interval) -> Result<(), SessionEnd> {
         let has_room = self.has_room();
         tokio::select! {
             biased;
-            () = stop.triggered() => Err(SessionEnd::stopping()),
             _ = ticks.tick() => self.on_tick(socket).await,
             () = at(self.due()) => {
                 self.send_due(Instant::now()).await;

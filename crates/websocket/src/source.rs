@@ -6,9 +6,7 @@ use std::task::Poll;
 use pharos_client::{AssignedBroker, ClientError, Consumer, ConsumerOptions, Message, MessageId};
 
 use crate::link::Link;
-
-/// Messages that a consumer's broker may send ahead of the caller. More would only be held here, away from other consumers.
-const AHEAD_MAX: u64 = 64;
+use crate::memory::Ahead;
 
 /// How a session subscribes.
 #[derive(Clone, Debug)]
@@ -26,6 +24,8 @@ pub(crate) struct ConsumerSource {
     pub(crate) consumer: Consumer,
     /// Messages that its broker was asked for and has not sent; a batch may be more than was asked for.
     granted: i64,
+    /// Messages that its broker may send ahead of the caller. More would only be held here, away from other consumers.
+    ahead: Ahead,
     /// All of a topic that has ended was sent.
     pub(crate) has_ended: bool,
     /// Whether messages up to the start may still come: brokers begin with the entry of the start.
@@ -45,6 +45,7 @@ impl ConsumerSource {
             subscribing: subscribing.clone(),
             consumer: subscribe(link, topic, subscribing, None).await?,
             granted: 0,
+            ahead: Ahead::default(),
             has_ended: false,
             is_beginning: subscribing.start.is_some(),
         })
@@ -78,7 +79,7 @@ impl ConsumerSource {
     /// # Errors
     /// `Disconnected`.
     pub(crate) async fn grant(&mut self, room: u64) -> Result<(), ClientError> {
-        let ahead = i64::try_from(room.min(AHEAD_MAX)).unwrap_or_default();
+        let ahead = i64::try_from(room.min(self.ahead.messages() as u64)).unwrap_or_default();
         if self.granted > ahead / 2 {
             return Ok(());
         }
@@ -90,9 +91,20 @@ impl ConsumerSource {
         Ok(())
     }
 
+    /// Bytes that may have come ahead of the caller.
+    pub(crate) fn ahead_bytes(&self) -> usize {
+        self.ahead.bytes()
+    }
+
+    /// True if the broker has sent messages, and was asked for more.
+    pub(crate) fn is_served(&self) -> bool {
+        self.granted > 0
+    }
+
     /// Whether the caller is to get a message that came.
     pub(crate) fn on_message(&mut self, message: &Message) -> bool {
         self.granted -= 1;
+        self.ahead.note(message.payload.len());
         let Some(start) = &mut self.subscribing.start else {
             return true;
         };

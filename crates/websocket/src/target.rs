@@ -28,6 +28,8 @@ impl SessionTarget {
     pub(crate) fn of(path: &str) -> Result<Self, UpgradeRefusal> {
         let nothing = || UpgradeRefusal::new(StatusCode::NOT_FOUND, format!("there is nothing at {path}"));
         let rest = path.strip_prefix("/ws/").ok_or_else(nothing)?;
+        // Pulsar allows a slash at the end.
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (version, rest) = rest.split_once('/').ok_or_else(nothing)?;
         if version == "v3" {
             let reason = "consumers of several topics by WebSocket are not served: open one for each topic";
@@ -75,6 +77,8 @@ mod tests {
             target.kind,
             SessionKind::Consumer(SubscriptionName::new("my sub").unwrap())
         );
+        let slashed = SessionTarget::of("/ws/v2/consumer/persistent/t/n/a%3Fb/my%20sub/");
+        assert_eq!(slashed.unwrap(), target);
         let target = SessionTarget::of("/ws/v2/reader/non-persistent/t/n/a").unwrap();
         assert_eq!(
             (target.topic.to_string().as_str(), target.kind),
@@ -95,7 +99,8 @@ mod tests {
         ] {
             assert_eq!(status(path), 404, "{path}");
         }
-        assert_eq!(status("/ws/v2/producer/persistent/t/n/"), 400);
+        assert_eq!(status("/ws/v2/producer/persistent/t/n/"), 404);
+        assert_eq!(status("/ws/v2/producer/persistent/t/n//"), 400);
         assert_eq!(status("/ws/v3/consumer/s"), 501);
     }
 }

@@ -34,6 +34,11 @@ pub(super) fn write(page: &mut Page, cluster: &str, counts: &WebSocketCounts) {
             "Messages of consumers by WebSocket that went to a dead letter topic.",
             counts.dead_letters,
         ),
+        (
+            "pharos_websocket_stalled_sessions_total",
+            "WebSockets closed because their client read nothing while max_unwritten_size was nearly used up.",
+            counts.stalled,
+        ),
     ] {
         page.single(name, help, "counter", &of_cluster(), count as f64);
     }

@@ -149,6 +149,7 @@ impl Broker {
                     let inner = inner.clone();
                     Box::pin(async move { inner.open(from, certificate).await })
                 }),
+                unwritten: broker.shared.unwritten.clone(),
                 sessions_max: 100,
                 frame_bytes_max: 1 << 20,
                 payload_bytes_max: 5 << 20,

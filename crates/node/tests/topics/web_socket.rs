@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::support::web_socket::{UPGRADE, WEB_SOCKETS, WebSocket, text_of};
-use crate::support::{Node, read_log, soon, until};
+use crate::support::{Node, figure, read_log, soon, until};
 
 const TOPIC: &str = "persistent/public/default/t";
 
@@ -448,6 +448,42 @@ async fn a_silent_client_is_closed() {
     let (code, reason) = silent.goodbye().await;
     assert_eq!(code, 1001);
     assert!(reason.contains("web_socket.session_idle_timeout"), "{reason}");
+}
+
+/// Readers that read nothing hold no more than the account of unwritten bytes allows, and one that reads gets everything meanwhile.
+#[tokio::test]
+async fn readers_that_read_nothing_are_closed_when_memory_is_short() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[WEB_SOCKETS, "--max-unwritten-size", "4MiB"]);
+    let client = node.client().await;
+    let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+    // Larger in all than what the system keeps of a socket.
+    let payload = "x".repeat(1 << 20);
+    for _ in 0..8 {
+        producer
+            .send(OutgoingMessage::new(payload.clone()))
+            .await
+            .unwrap();
+    }
+    let path = format!("reader/{TOPIC}?messageId=earliest");
+    let mut silent = Vec::new();
+    for _ in 0..10 {
+        silent.push(WebSocket::open(&node, &path).await);
+    }
+    let mut reader = WebSocket::open(&node, &path).await;
+    for _ in 0..8 {
+        let (text, id) = reader.receive().await;
+        assert_eq!(text.len(), payload.len());
+        reader.say(&json!({"messageId": id})).await;
+    }
+    // Two at most of those that do not read fit into half of the account, in JSON.
+    let closed = until("silent readers are closed", || {
+        let page = node.call("GET", "/metrics", "").1;
+        let closed = figure(&page, "pharos_websocket_stalled_sessions_total", None);
+        (closed >= 8).then_some(closed)
+    });
+    assert!(closed.await <= 10);
+    drop(silent);
 }
 
 /// What was answered "ok" is there after a crash, in order and once.
