@@ -11,7 +11,6 @@ use pharos_types::{Ordinal, SubscriptionName};
 use super::deduplication::Admitting;
 use super::reads::LogReads;
 use super::seek::Moving;
-use super::subscription::Subscription;
 use super::{Attached, Stored, Topic};
 
 /// Entries that one read of a scan brings.
