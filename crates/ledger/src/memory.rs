@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(writer.tail().borrow().durable, 0);
         assert!(
             engine
-                .read_now(writer.id(), EntryId(0), 9, 99)
+                .read_now(writer.id(), EntryId(0), (9, 99), |ledger| ledger.durable)
                 .unwrap()
                 .is_empty()
         );
