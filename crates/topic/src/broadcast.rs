@@ -134,8 +134,7 @@ impl Kind for BroadcastBody {
             .members
             .values()
             .filter(|member| !member.presence.is_given_up());
-        let unacked = |acks: &AckState| acks.backlog(to);
-        let counts = kept.map(|member| member.cursor.known(known).map_or(0, unacked));
+        let counts = kept.map(|member| member.cursor.unskipped_before(known, to));
         (counts.sum(), None)
     }
 

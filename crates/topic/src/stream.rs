@@ -33,6 +33,7 @@ impl Cursor {
             consumer_id,
             feed,
             recalled: false,
+            skipped_to: Ordinal(0),
         });
         Some(CursorHandoff {
             slot: self.slot,
@@ -51,6 +52,14 @@ impl Cursor {
             CursorPlace::Home(acks) => Some(acks),
             CursorPlace::HandedOver(_) => Some(&known.get(self.slot?)?.acks),
         }
+    }
+
+    /// Number of entries before `to` that are not acknowledged, as far as is known at home, and that its stream consumer was not told
+    /// to skip.
+    pub(super) fn unskipped_before(&self, known: &DurableCursors, to: Ordinal) -> u64 {
+        let skipped_to = self.handed_over().map_or(Ordinal(0), |to| to.skipped_to).min(to);
+        let left = |acks: &AckState| acks.backlog(to) - acks.backlog(skipped_to);
+        self.known(known).map_or(0, left)
     }
 }
 
@@ -104,6 +113,7 @@ impl Kind for Cursor {
                     let (connection, key) = (handed_over.connection, handed_over.key);
                     let message = FeedMessage::SkipTo { connection, key, to };
                     cx.send_feed(handed_over.feed, connection.shard, message);
+                    handed_over.skipped_to = handed_over.skipped_to.max(to);
                 }
                 Vec::new()
             }

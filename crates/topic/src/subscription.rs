@@ -22,7 +22,7 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_replication::SnapshotsAhead;
 use pharos_runtime::clock::Nanos;
 use pharos_transactions::PendingAcks;
-use pharos_types::SubscriptionName;
+use pharos_types::{Ordinal, SubscriptionName};
 use tokio::sync::oneshot;
 
 use super::SubscriptionType;
@@ -103,6 +103,8 @@ pub(crate) struct HandedOver {
     pub(crate) feed: TopicId,
     /// Asked to come back: the consumer was told to close or to stand down.
     pub(crate) recalled: bool,
+    /// The stream consumer was told to skip everything before this. What it made of that comes home later.
+    pub(crate) skipped_to: Ordinal,
 }
 
 /// The cursors of a broadcast subscription.
