@@ -124,7 +124,8 @@ async fn a_transaction_that_is_open_too_long_is_aborted() {
         .subscribe("t", ConsumerOptions::exclusive("s").non_durable(earliest()))
         .await
         .unwrap();
-    let txn = begin(&client, 2, 300).await.unwrap();
+    // Long enough to send in it on a busy machine.
+    let txn = begin(&client, 2, 3_000).await.unwrap();
     add_topic(&client, txn, "t").await.unwrap();
     send_in(&producer, txn, &["gone"]).await;
     producer.send("stays".to_owned()).await.unwrap();
