@@ -50,7 +50,7 @@ impl Transactions {
         // No participant hears how it ends before that is decided for good.
         if let Err(error) = durable(&log, log.commit()).await {
             tracing::error!(%txn, %error, "the end of a transaction could not be stored");
-            self.lock_waiting().remove(&txn);
+            self.lock_ends().stop(txn);
             return;
         }
         let found = self
@@ -105,7 +105,8 @@ impl Transactions {
             // The next start finds it, and all its participants have ended it.
             tracing::error!(%txn, error, "the log of a coordinator did not take the last record of a transaction");
         }
-        for waiting in self.lock_waiting().remove(&txn).unwrap_or_default() {
+        let waiting = self.lock_ends().waiting.remove(&txn);
+        for waiting in waiting.unwrap_or_default() {
             // A client that left does not mind.
             let _ = waiting.send(());
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pharos_broker::ids::ShardId;
 use pharos_broker::{Broker, Options, Threads};
 use pharos_catalog::{Catalog, CatalogOptions};
+use pharos_ledger::LedgerEngine as _;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_managed_ledger::cursor_log::Record;
 use pharos_metadata::Memory;
@@ -201,5 +202,29 @@ async fn coordinators_that_serve_no_more_end_what_they_have() {
     assert!(matches!(begin(&life, 1).await, Err(TxnError::NoCoordinator(0))));
     life.until("its time is over", |all| all.status(txn).is_none())
         .await;
+    life.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_end_of_a_transaction_is_answered_while_the_log_takes_nothing() {
+    let world = world();
+    let life = world.begin(1, 1).await;
+    let txn = begin(&life, 60_000).await.unwrap();
+    // Another broker fences every ledger: the log takes no more records.
+    for id in world.engine.list().await.unwrap() {
+        world.engine.recover(id).await.unwrap();
+    }
+    for _ in 0..3 {
+        let ended = life.on_shard(move |all| async move { all.end(txn, Some("me"), TxnOutcome::Committed).await });
+        let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+        assert!(matches!(ended, Ok(Err(TxnError::Log(_)))), "{ended:?}");
+    }
+    life.end().await;
+
+    // Nothing of the decision was stored: the next broker has the transaction open, and ends it.
+    let life = world.begin(1, 1).await;
+    life.make_topic().await;
+    let ended = life.on_shard(move |all| async move { all.end(txn, Some("me"), TxnOutcome::Aborted).await });
+    ended.await.unwrap();
     life.end().await;
 }

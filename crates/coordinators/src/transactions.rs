@@ -1,6 +1,6 @@
 //! What is asked of transactions: by clients, by administrators.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,8 +28,24 @@ pub struct Transactions {
     serving: u64,
     limits: CoordinatorLimits,
     logs: Box<[CoordinatorLog]>,
-    /// Who waits for the end of which transaction.
-    waiting: Mutex<HashMap<TxnId, Vec<oneshot::Sender<()>>>>,
+    ends: Mutex<Ends>,
+}
+
+/// Ends of transactions that are under way, or stopped because the log did not take them.
+#[derive(Default)]
+pub(crate) struct Ends {
+    /// Callers to notify when the transaction has ended.
+    pub(crate) waiting: HashMap<TxnId, Vec<oneshot::Sender<()>>>,
+    /// Transactions that are COMMITTING or ABORTING and that nothing brings to an end. The next END_TXN begins anew.
+    stopped: HashSet<TxnId>,
+}
+
+impl Ends {
+    /// Notes that the end of a transaction was not stored. Its callers get an error.
+    pub(crate) fn stop(&mut self, txn: TxnId) {
+        self.waiting.remove(&txn);
+        self.stopped.insert(txn);
+    }
 }
 
 impl fmt::Debug for Transactions {
@@ -93,7 +109,7 @@ impl Transactions {
             serving,
             limits,
             logs: logs.into(),
-            waiting: Mutex::default(),
+            ends: Mutex::default(),
         }
     }
 
@@ -236,19 +252,29 @@ impl Transactions {
     ) -> Result<oneshot::Receiver<()>, TxnError> {
         let log = self.log(txn.most).ok_or(TxnError::NoCoordinator(txn.most))?;
         let (done, ended) = oneshot::channel();
-        let (is_new, _) = log.change(|records| {
+        let mut begins = false;
+        let changed = log.change(|records| {
             let changed = self.coordinators().with(txn.most, |state| {
                 let is_new = state.end(txn, outcome).map_err(ChangeError::Txn)?;
-                if is_new {
+                let mut ends = self.lock_ends();
+                // One that stopped was noted in memory at most: it is noted again, before a participant is told.
+                begins = ends.stopped.remove(&txn) || is_new;
+                if begins {
                     note(state, txn, records);
                 }
                 // Under the lock, so that the end is not told before we wait for it.
-                self.lock_waiting().entry(txn).or_default().push(done);
-                Ok::<bool, ChangeError>(is_new)
+                ends.waiting.entry(txn).or_default().push(done);
+                Ok::<(), ChangeError>(())
             });
             changed.unwrap_or(Err(ChangeError::Txn(TxnError::NoCoordinator(txn.most))))
-        })?;
-        if is_new {
+        });
+        if let Err(error) = changed {
+            if begins {
+                self.lock_ends().stop(txn);
+            }
+            return Err(error.into());
+        }
+        if begins {
             let home = home_of(&self.broker, txn.most);
             let (this, broker) = (self.clone(), self.broker.clone());
             pharos_runtime::spawn_local(async move {
@@ -353,8 +379,8 @@ impl Transactions {
         self.logs.get(usize::try_from(id).ok()?)
     }
 
-    pub(crate) fn lock_waiting(&self) -> MutexGuard<'_, HashMap<TxnId, Vec<oneshot::Sender<()>>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock_ends(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with<R>(&self, id: u64, act: impl FnOnce(&mut Coordinator) -> R) -> Result<R, TxnError> {
