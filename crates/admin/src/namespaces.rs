@@ -201,6 +201,11 @@ async fn properties(
 
 /// Refuses properties that only the broker may name and does not know, and values that it does not understand.
 pub(crate) fn check_properties(holder: Holder, properties: &Properties) -> ApiResult<()> {
+    if holder == Holder::Subscription {
+        let bytes = properties.iter().map(|(name, value)| name.len() + value.len()).sum();
+        properties::check_size("subscription properties", properties.len(), bytes)
+            .map_err(ApiError::precondition)?;
+    }
     for (name, value) in properties {
         properties::check(holder, name, value).map_err(ApiError::precondition)?;
     }

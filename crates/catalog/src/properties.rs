@@ -128,6 +128,26 @@ pub fn check_removal(holder: Holder, name: &str) -> Result<(), String> {
     }
 }
 
+/// Number of properties that a client may leave with one subscription, producer or consumer. Logs refuse to read far more.
+const COUNT_MAX: usize = 1_000;
+
+/// Bytes of their names and values together.
+const BYTES_MAX: usize = 64 << 10;
+
+/// Checks the number of properties and the bytes of their names and values. `what` names them in the error.
+///
+/// # Errors
+/// A sentence for the client that set them.
+pub fn check_size(what: &str, count: usize, bytes: usize) -> Result<(), String> {
+    if count > COUNT_MAX {
+        return Err(format!("{what}: {count} entries are more than {COUNT_MAX}"));
+    }
+    if bytes > BYTES_MAX {
+        return Err(format!("{what} of {bytes} bytes are larger than {BYTES_MAX}"));
+    }
+    Ok(())
+}
+
 /// Checks one property of `holder`.
 ///
 /// # Errors

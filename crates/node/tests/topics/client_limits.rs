@@ -173,6 +173,43 @@ async fn a_consumer_that_says_too_much_of_itself_is_refused_and_makes_nothing() 
     node.stop();
 }
 
+/// More properties than the log of cursors reads would make the topic impossible to open.
+#[tokio::test]
+async fn a_subscription_has_so_many_properties_and_its_topic_opens_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let mut raw = node.rogue().await;
+    for (id, count) in [(1, 10_001), (2, 1_001), (3, 1_000)] {
+        let mut subscribe = request::subscribe("t", "s", SubType::Shared, id, id);
+        subscribe.subscription_properties = (0..count)
+            .map(|number| KeyValue {
+                key: format!("{number:x}"),
+                value: String::new(),
+            })
+            .collect();
+        raw.send(subscribe).await.unwrap();
+        if count > 1_000 {
+            let why = expect_error(&mut raw, id, ServerError::MetadataError).await;
+            assert!(why.contains("more than 1000"), "{why}");
+        } else {
+            expect_success(&mut raw, id).await;
+        }
+    }
+    let many: std::collections::BTreeMap<String, String> =
+        (0..1_001).map(|number| (format!("{number:x}"), String::new())).collect();
+    let path = "/admin/v2/persistent/public/default/t/subscription/s/properties";
+    let (status, why) = node.call("PUT", path, &serde_json::to_string(&many).unwrap());
+    assert_eq!(status, 412, "{why}");
+    node.kill();
+
+    let node = Node::start(dir.path(), &[]);
+    let (status, kept) = node.call("GET", path, "");
+    assert_eq!(status, 200, "{kept}");
+    let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(kept.as_object().map(|kept| kept.len()), Some(1_000));
+    node.stop();
+}
+
 #[tokio::test]
 async fn a_connection_whose_requests_wait_is_not_read_until_they_are_answered() {
     let dir = tempfile::tempdir().unwrap();

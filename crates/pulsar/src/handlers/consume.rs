@@ -22,7 +22,7 @@ use pharos_wire::{Command, proto};
 
 use super::produce::pairs;
 use super::schema::schema_info;
-use super::{bytes_of, check_name, check_own, check_properties, deny};
+use super::{bytes_of, check_name, check_own, check_properties, check_properties_count, deny};
 use crate::closing::Ending;
 use crate::connection::Connection;
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
@@ -101,6 +101,8 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
         let text = format!("consumer metadata of {metadata_bytes} bytes is larger than {bytes_max}");
         return Err(Refusal::new(ServerError::MetadataError, text));
     }
+    // Their bytes have a limit of their own, their number has not.
+    check_properties_count("consumer metadata", &request.metadata)?;
     check_properties("subscription properties", &request.subscription_properties)?;
     check_own(Holder::Subscription, &request.subscription_properties)?;
     check_own(Holder::Consumer, &request.metadata)?;

@@ -78,9 +78,6 @@ fn refuse(connection: &Connection, command: &Command) -> bool {
 /// The longest name that a client may give its producer or consumer, in bytes. Names are kept and travel in stats.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// Keys and values of properties that a client leaves with us, in bytes.
-const PROPERTIES_BYTES_MAX: usize = 64 << 10;
-
 /// Refuses a name that is too long to be kept.
 fn check_name(what: &str, name: Option<&str>) -> Result<(), Refusal> {
     match name {
@@ -92,14 +89,16 @@ fn check_name(what: &str, name: Option<&str>) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses properties that are too large to be kept.
+/// Refuses properties that are too many or too large to be kept.
 fn check_properties(what: &str, list: &[KeyValue]) -> Result<(), Refusal> {
-    let bytes = bytes_of(list);
-    if bytes <= PROPERTIES_BYTES_MAX {
-        return Ok(());
-    }
-    let text = format!("{what} of {bytes} bytes are larger than {PROPERTIES_BYTES_MAX}");
-    Err(Refusal::new(ServerError::MetadataError, text))
+    properties::check_size(what, list.len(), bytes_of(list))
+        .map_err(|reason| Refusal::new(ServerError::MetadataError, reason))
+}
+
+/// Refuses more properties than are kept.
+fn check_properties_count(what: &str, list: &[KeyValue]) -> Result<(), Refusal> {
+    properties::check_size(what, list.len(), 0)
+        .map_err(|reason| Refusal::new(ServerError::MetadataError, reason))
 }
 
 /// Refuses properties that only the broker may name and does not know, and values that it does not understand.
