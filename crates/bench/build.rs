@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-/// What the program is made of, relative to this package.
+/// Sources of the program, relative to this package.
 const SOURCES: [&str; 3] = ["../../crates", "../../Cargo.toml", "../../Cargo.lock"];
 
 fn main() {
@@ -35,7 +35,7 @@ fn commit() -> Option<String> {
     })
 }
 
-/// What git prints, if it can answer.
+/// Returns the output of git, or `None` if git fails.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

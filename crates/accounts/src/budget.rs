@@ -29,7 +29,7 @@ impl Budget {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Whether nothing more should be taken now.
+    /// True once the budget is used up; no more work should be accepted.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) >= self.bytes_max

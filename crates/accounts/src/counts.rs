@@ -1,4 +1,4 @@
-//! What a topic counts, and what is left of that when it is unloaded: plain numbers.
+//! Counters of a topic, as plain numbers, and the totals that remain when the topic is unloaded.
 
 use pharos_runtime::Histogram;
 
@@ -36,17 +36,17 @@ pub struct Counters {
     pub entries_in: u64,
     /// Bytes published.
     pub bytes_in: u64,
-    /// Of the entries above.
+    /// Sizes of those entries.
     pub sizes: EntrySizes,
     /// Sent to consumers; what present stream consumers got is counted when they leave.
     pub sent: Sent,
-    /// Whether a piece of a chunked message was among it.
+    /// True if a chunk of a chunked message was counted.
     pub has_chunks: bool,
-    /// When the last entry was appended, in milliseconds since 1970; 0 for never.
+    /// Time of the last append, in milliseconds since 1970; 0 for never.
     pub last_publish_ms: u64,
 }
 
-/// What topics counted while they were loaded.
+/// Totals of topics that were loaded and are not any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PastTotals {
     /// Messages published.
@@ -77,7 +77,7 @@ impl PastTotals {
     }
 }
 
-/// How many entries there were of each size. Costs one line of cache per topic and a short search per entry.
+/// Histogram of entry sizes. Costs one cache line per topic and a short search per entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntrySizes {
     counts: [u64; Self::BOUNDS.len() + 1],

@@ -1,7 +1,7 @@
-//! What a broker counts and bounds over all its topics, apart from any of them.
+//! Counters and limits that span all topics of a broker.
 //!
-//! Plain numbers with a limit or without: what sockets have not taken, what tenants have and may have, what happened since the start, what was
-//! published lately. Nothing here knows a topic, a consumer or a connection.
+//! Plain numbers, with or without a limit: bytes not yet written to sockets, shares of tenants, events since the
+//! start, recent publish rates. Nothing here knows a topic, a consumer or a connection.
 
 #![forbid(unsafe_code)]
 

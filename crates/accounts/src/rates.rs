@@ -39,7 +39,7 @@ impl RateWindow {
         }
     }
 
-    /// When a sample was last taken.
+    /// Time of the last sample.
     #[must_use]
     pub fn last_ms(&self) -> u64 {
         self.samples.back().map_or(0, |(at_ms, _)| *at_ms)

@@ -1,6 +1,6 @@
 //! Messages and bytes.
 
-/// What was sent to consumers, redeliveries included.
+/// Messages and bytes sent to consumers, redeliveries included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Messages; a batch counts its members.

@@ -1,13 +1,13 @@
-//! What a shard counts of connections, lookups and loads since it started, for the metrics page.
+//! Counters of one shard since its start, for the metrics page: connections, lookups, loads.
 //!
-//! Owned by the shard and counted on its thread only, so plain numbers do; the page asks each shard and adds.
+//! Owned by the shard and updated on its thread only, so plain numbers suffice; the metrics page asks each shard and
+//! adds the results.
 
 use std::cell::RefCell;
 
 use pharos_runtime::Histogram;
 
-/// What happened on a broadcast subscription, or to one of its consumers, since the topic was loaded; or on a shard since it
-/// started.
+/// Events of one broadcast subscription or consumer since the topic was loaded, or of one shard since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BroadcastCounts {
     /// Places given up.
@@ -52,7 +52,7 @@ pub struct Counts {
     pub entries_unreadable: u64,
     /// Reads for consumers that were moved past a lost entry.
     pub lost_skipped: u64,
-    /// What happened on broadcast subscriptions.
+    /// Events of broadcast subscriptions.
     pub broadcast: BroadcastCounts,
 }
 
@@ -71,7 +71,7 @@ impl Counts {
     }
 }
 
-/// Where a shard counts.
+/// Counters of a shard.
 #[derive(Debug, Default)]
 pub struct Tally(RefCell<Counts>);
 
@@ -81,7 +81,7 @@ impl Tally {
         self.0.borrow_mut().handshakes += 1;
     }
 
-    /// So many connections ended before they said a good CONNECT.
+    /// Counts connections that ended before a valid CONNECT.
     pub fn handshakes_failed(&self, count: u64) {
         self.0.borrow_mut().handshakes_failed += count;
     }

@@ -1,7 +1,7 @@
-//! What all topics of a tenant together may have on this broker: how fast they may be published to, and how many subscriptions they
-//! may have. The shards share it.
+//! Limits for all topics of a tenant together on this broker: publish rate and number of subscriptions. Shared by the
+//! shards.
 //!
-//! A topic asks for the rate beside its own, and its sends wait as they do for that one.
+//! A topic takes from this rate in addition to its own, and its sends wait in the same way.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,10 +11,10 @@ use pharos_catalog::policy::PublishRateLimit;
 use pharos_runtime::{Buckets, Nanos};
 use pharos_types::TopicName;
 
-/// What one tenant may have; 0 is no limit.
+/// Limits of one tenant; 0 means unlimited.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TenantLimits {
-    /// How much may be published a second to all its persistent topics together.
+    /// Publish rate of all persistent topics of the tenant together.
     pub publish_rate: PublishRateLimit,
     /// Durable subscriptions of its topics that are loaded. As many more as there are shards may come in at one moment.
     pub subscriptions: u32,
@@ -27,7 +27,7 @@ pub struct Tenants {
     tenants: Mutex<HashMap<Box<str>, Weak<TenantShare>>>,
 }
 
-/// What one tenant has, and what is left for it.
+/// Usage of one tenant and its remaining allowance.
 #[derive(Debug)]
 pub struct TenantShare {
     limits: TenantLimits,
@@ -35,7 +35,7 @@ pub struct TenantShare {
     subscriptions: AtomicU32,
 }
 
-/// One subscription of a tenant, as long as it lives.
+/// One counted subscription of a tenant; the count drops with this value.
 #[derive(Debug)]
 pub struct SubscriptionSeat(Arc<TenantShare>);
 
@@ -49,7 +49,7 @@ impl Tenants {
         }
     }
 
-    /// What the topic shares with all others of its tenant; `None` when nothing is limited. Topics of the system share nothing.
+    /// Share of the topic's tenant; `None` if the tenant has no limits. System topics have no share.
     pub fn of(&self, topic: &TopicName) -> Option<Arc<TenantShare>> {
         let is_unlimited = self.limits.publish_rate.is_off() && self.limits.subscriptions == 0;
         if is_unlimited || topic.is_system() {
@@ -73,7 +73,7 @@ impl Tenants {
 }
 
 impl TenantShare {
-    /// Whether it may be published to only so fast.
+    /// True if the tenant's publish rate is limited.
     pub fn has_rate(&self) -> bool {
         !self.limits.publish_rate.is_off()
     }
@@ -83,12 +83,12 @@ impl TenantShare {
         lock(&self.buckets).wait(self.limits.publish_rate.rate(), now)
     }
 
-    /// So much went through.
+    /// Takes messages and bytes from the publish rate.
     pub fn take(&self, messages: u64, bytes: u64) {
         lock(&self.buckets).take(messages, bytes);
     }
 
-    /// Whether another subscription finds room; else the reason.
+    /// Checks that the tenant may have another subscription; returns the reason otherwise.
     pub fn check_subscription(&self) -> Result<(), String> {
         let (limit, present) = (
             self.limits.subscriptions,

@@ -1,25 +1,26 @@
-//! What was handed out and sockets have not taken: one account for the whole process.
+//! Account of bytes handed out and not yet written to sockets: one for the whole process.
 //!
-//! What dispatchers hand out is counted from then on. A window bounds what one Shared or Key_Shared consumer has unwritten, and lets each have one entry of any size. Without a
-//! common bound, many consumers that do not read would hold any amount.
+//! Dispatchers' output counts from the moment of dispatch. A window bounds the unwritten bytes of one Shared or
+//! Key_Shared consumer, and always admits one entry of any size. Without a common bound, many consumers that do not
+//! read would hold any amount.
 //!
 //! ```text
 //!   0 ──────────── half ─────────────── three quarters ────────────── all
-//!   │ nothing        │ connections that    │ dispatchers wait; non-      │ what was set aside is not
-//!   │ happens        │ take nothing set    │ persistent messages are     │ read back either
-//!   │                │ aside what they hold│ dropped                     │
+//!   │ no effect      │ blocked connections │ dispatchers pause; non-     │ payloads that were set aside
+//!   │                │ set their payloads  │ persistent messages are     │ are not read back
+//!   │                │ aside               │ dropped                     │
 //! ```
-//! What stream consumers get is queued only as their socket takes it, and is counted once the socket is full, until it is not; for
-//! that a connection pays once, not for each message. Near the limit whole frames are taken out of its queue again, and its
-//! consumers stand where they stood before. Dispatchers do not wait for this part: it counts a message that many connections share once
-//! for each of them, and goes as soon as it is too much.
+//! Messages for stream consumers are queued only as their socket accepts them, and count once the socket is full,
+//! until it drains; a connection pays for this once, not per message. Near the limit, whole frames are removed from
+//! its queue, and its consumers return to the position before them. Dispatchers do not wait for this part: it counts
+//! a message once for each of the connections that share it, and shrinks as soon as it is too large.
 //!
-//! What is set aside is read from the log again when its socket takes bytes. So a connection that takes nothing keeps no memory
-//! that others need, and no other connection waits for it.
+//! A payload that was set aside is read from the log again when its socket accepts bytes. A blocked connection
+//! therefore keeps no memory that others need, and no other connection waits for it.
 //!
-//! Always true: the account is the sum of all [`Held`] that exist, and each of them is next to the payload it stands for.
-//! Beyond the limit it holds at most one read per shard, and what dispatchers were reading when it was reached (they have room for
-//! that in `feed::CatchUpReadBudget`).
+//! Invariant: the account is the sum of all [`Held`] that exist, and each of them sits next to the payload that it
+//! stands for. Beyond the limit it holds at most one read per shard, plus the reads that dispatchers had under way
+//! (those have room in `feed::CatchUpReadBudget`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,9 +32,9 @@ use tokio::sync::Notify;
 pub struct Unwritten {
     bytes_max: u64,
     used: AtomicU64,
-    /// What connections with full sockets have queued for stream consumers.
+    /// Bytes queued for stream consumers by connections with full sockets.
     queued: AtomicU64,
-    /// What was set aside so far, in bytes.
+    /// Bytes set aside so far.
     set_aside: AtomicU64,
     /// There is room again.
     room: Notify,
@@ -97,7 +98,7 @@ impl Unwritten {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The same, and what is queued for stream consumers.
+    /// Used bytes, plus the bytes queued for stream consumers.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.used() + self.queued.load(Ordering::Relaxed)
@@ -114,24 +115,24 @@ impl Unwritten {
         self.set_aside.load(Ordering::Relaxed)
     }
 
-    /// Whether connections that take nothing should set aside what they hold.
+    /// True if blocked connections should set their payloads aside.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.held() > self.bytes_max / 2
     }
 
-    /// Whether a connection whose socket is full sets aside at once what it has queued for stream consumers.
+    /// True if a connection with a full socket sets aside its queue for stream consumers at once.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.held() > self.deals_max()
     }
 
-    /// Whether dispatchers must wait.
+    /// True if dispatchers must pause.
     pub fn is_full(&self) -> bool {
         self.room() == 0
     }
 
-    /// What a dispatcher may hand out now, in bytes.
+    /// Bytes that a dispatcher may hand out now.
     pub fn room(&self) -> u64 {
         self.deals_max().saturating_sub(self.used())
     }
@@ -174,7 +175,7 @@ impl Unwritten {
 }
 
 impl Held {
-    /// Whether its payload may be dropped and read again. Not so for a non-persistent message.
+    /// True if the payload may be dropped and read again; false for a non-persistent message.
     #[must_use]
     pub fn is_stored(&self) -> bool {
         self.is_stored
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!((account.used(), account.set_aside_total()), (0, 40));
     }
 
-    /// What a future comes to if it does not wait.
+    /// Result of a future that is ready at once.
     async fn futures_done<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
         tokio::select! {
             biased;

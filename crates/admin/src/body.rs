@@ -18,7 +18,7 @@ use crate::error::ApiError;
 /// Largest request body. Schemas are the largest thing that comes in.
 pub(crate) const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// How long a client may take to send a body.
+/// Time limit for a client to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The body as JSON; `None` when it is empty or `null`.
@@ -84,7 +84,7 @@ async fn bytes_of<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, 
     }
 }
 
-/// What the client says the body has; 0 when it does not say. Refusing on that word saves reading the body.
+/// Body size announced by the client; 0 if it announces none. Refusing by the announced size avoids reading the body.
 fn announced_bytes(request: &Request) -> usize {
     let length = request
         .headers()

@@ -27,7 +27,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Of a partitioned topic: `RUNNING` or `ERROR` if one partition says so.
+/// Compaction state. For a partitioned topic: `RUNNING` or `ERROR` if a partition reports it.
 async fn status(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,

@@ -64,7 +64,7 @@ struct Open {
     leave: Arc<Notify>,
 }
 
-/// One open connection; it is no longer counted when this is dropped.
+/// Open connection; the count drops with this value.
 #[derive(Debug)]
 pub(crate) struct Place {
     connections: Connections,
@@ -240,7 +240,7 @@ impl Place {
         table.open.get(&self.number).is_none_or(|open| open.is_cut)
     }
 
-    /// Where its requests are counted.
+    /// Counter of its requests.
     pub(crate) fn requests(&self) -> Requests {
         Requests {
             connections: self.connections.clone(),

@@ -21,10 +21,10 @@ use crate::redirect;
 use crate::request_rate::{RequestRate, admit};
 use crate::state::Admin;
 
-/// What the two kinds of topics are called in paths.
+/// Names of the two topic domains in paths.
 const DOMAINS: [&str; 2] = ["persistent", "non-persistent"];
 
-/// One operation that the door answers.
+/// Operation with its handler.
 pub(crate) struct Endpoint {
     /// Its row.
     pub(crate) route: &'static Route,
@@ -99,8 +99,8 @@ impl Endpoint {
     }
 }
 
-/// Where a row is found. The groups of topics stand beside other groups, so each gets its own place; elsewhere the domain is
-/// a parameter like any other, and a wrong one is the handler's to refuse.
+/// Paths of a row. Topic routes need one path per domain, because the groups of topics stand beside other groups;
+/// elsewhere the domain is an ordinary parameter, and the handler refuses a wrong one.
 fn places(path: &str) -> Vec<String> {
     let of_topics = format!("/admin/v2/{{{DOMAIN}}}/");
     match path.strip_prefix(&of_topics) {

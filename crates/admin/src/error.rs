@@ -13,7 +13,7 @@ use pharos_catalog::OtherCluster;
 use pharos_runtime::LogThrottle;
 use pharos_types::TopicName;
 
-/// Why a request failed. Every failure the door answers with is one of these.
+/// Failure of a request. Every failed request is answered with one.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
@@ -22,13 +22,14 @@ pub(crate) struct ApiError {
     redirect: Option<Box<Redirect>>,
 }
 
-/// Where a topic or a bundle is served, as an extension of an answer; [`crate::redirect`] makes it one that clients follow.
+/// Broker that serves a topic or a bundle, as an extension of an answer; [`crate::redirect`] turns it into a redirect
+/// that clients follow.
 #[derive(Clone, Debug)]
 pub(crate) struct Redirect {
     /// `None`: what the namespace of the path has there, a bundle.
     pub(crate) topic: Option<TopicName>,
     pub(crate) http_url: String,
-    /// Where that broker speaks TLS.
+    /// HTTPS URL of that broker.
     pub(crate) http_url_tls: Option<String>,
 }
 

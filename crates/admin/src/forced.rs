@@ -16,8 +16,8 @@ use pharos_types::{Domain, NamespaceName, TopicName};
 use crate::error::{ApiError, ApiResult};
 use crate::state::Admin;
 
-/// How often the topics of a namespace are listed again, and the pause before: what was being made when the deletion began
-/// appears within that.
+/// Number of times that the topics of a namespace are listed again, and the pause before each: topics that were being
+/// created when the deletion began appear within that time.
 const ROUNDS_MAX: u32 = 50;
 const ROUND_PAUSE: Duration = Duration::from_millis(100);
 

@@ -1,10 +1,11 @@
-//! Who sends a request: its headers, read for credentials.
+//! Authentication of a request from its headers.
 //!
 //! ```text
 //!   Authorization: Bearer <token> │ Basic <user:password in base64> │ none, and a client certificate
-//!   X-Original-Principal: for whom a proxy asks
+//!   X-Original-Principal: original principal behind a proxy
 //! ```
-//! A request whose credentials are refused is one without: what needs none is answered, all else with 401.
+//! A request with refused credentials counts as one without: operations that need none are answered, all others with
+//! 401.
 
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ pub(crate) async fn identify(request: &mut Request) {
     }
 }
 
-/// What the headers show. A header that cannot be read shows something that no provider takes.
+/// Credentials in the headers. An unreadable header yields credentials that no provider accepts.
 pub(crate) fn shown_in(headers: &HeaderMap) -> Credentials {
     let Some(value) = headers.get(header::AUTHORIZATION) else {
         return Credentials::default();
@@ -83,7 +84,7 @@ pub(crate) fn shown_in(headers: &HeaderMap) -> Credentials {
     }
 }
 
-/// Who shows nothing else shows its certificate.
+/// Credentials of the client certificate, if there are no others.
 fn of_certificate(shown: Credentials) -> Credentials {
     match (&shown.certificate_role, shown.method.as_str()) {
         (Some(_), "") => Credentials {

@@ -20,8 +20,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![on(&routes::TOPIC, lookup), on(&routes::BUNDLE, bundle)]
 }
 
-/// Who serves a topic: this broker, which takes a topic that no broker has, or another. As with the binary lookup, a topic that does not exist is
-/// answered too, as long as it may be made; making it is left to the producer or consumer.
+/// Looks up the broker of a topic: this broker, which takes ownership of an unowned topic, or another one. As with
+/// the binary lookup, a topic that does not exist is answered as well if it may be created; the producer or consumer
+/// creates it.
 async fn lookup(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,

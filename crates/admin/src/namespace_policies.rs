@@ -124,7 +124,7 @@ async fn set(
 
 const SNAPSHOT_INTERVAL: &str = "deduplicationSnapshotInterval";
 
-/// What it means to set the policy at this path and send no body, as `pulsar-admin` does with this one.
+/// Value of the policy at this path for a request without a body, as `pulsar-admin` sends for this one.
 pub(crate) fn without_body(path: &str) -> Option<Value> {
     (path == "dispatcherPauseOnAckStatePersistent").then_some(Value::Bool(true))
 }
@@ -240,8 +240,8 @@ async fn change_quota(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What of the policies that a new namespace comes with is kept. Tools send every policy they know at its default, so
-/// what is not acted on and off is dropped; what is not acted on and on is refused.
+/// Policies of a new namespace to keep. Tools send every policy they know at its default value: policies that Pharos
+/// does not implement are dropped if they are off and refused if they are on.
 pub(crate) fn keep_enforced(admin: &Admin, members: Map<String, Value>) -> ApiResult<Map<String, Value>> {
     let mut kept = Map::new();
     for (member, value) in members {

@@ -202,7 +202,10 @@ async fn properties(
 /// Refuses properties that only the broker may name and does not know, and values that it does not understand.
 pub(crate) fn check_properties(holder: Holder, properties: &Properties) -> ApiResult<()> {
     if holder == Holder::Subscription {
-        let bytes = properties.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let bytes = properties
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
         properties::check_size("subscription properties", properties.len(), bytes)
             .map_err(ApiError::precondition)?;
     }

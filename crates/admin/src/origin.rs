@@ -13,7 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 
 use crate::error::ApiError;
 
-/// What the check needs to know of a request's connection.
+/// Remote address of a request's connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CameFrom(pub(crate) IpAddr);
 

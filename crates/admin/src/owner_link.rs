@@ -25,7 +25,7 @@ use crate::redirect::Encrypted;
 /// Largest answer of an owner.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// How this broker asks others over TLS. Cheap to clone.
+/// TLS client for requests to other brokers. Cheap to clone.
 #[derive(Clone)]
 pub struct BrokerClient {
     config: Arc<dyn Fn() -> io::Result<Arc<ClientConfig>> + Send + Sync>,
@@ -55,7 +55,7 @@ impl fmt::Debug for BrokerClient {
     }
 }
 
-/// What a caller has shown, and how it is shown to owners. Not to be printed.
+/// Credentials of a caller and the headers that present them to owners. Must not be printed.
 pub(crate) struct Shown {
     headers: Vec<(HeaderName, HeaderValue)>,
     is_encrypted: bool,
@@ -101,8 +101,8 @@ impl Shown {
         Some(shown)
     }
 
-    /// Where the owner is asked: over TLS where both sides can, and never by a connection that is less protected than that on which
-    /// the caller came.
+    /// Route to the owner: over TLS if both sides support it, and never over a connection with less protection than
+    /// the caller's.
     pub(crate) fn way_to(&self, owner: &BrokerAddresses) -> Option<Way> {
         let encrypted = owner
             .http_url_tls
@@ -135,7 +135,7 @@ fn host_of<'a>(url: &'a str, scheme: &str) -> Option<&'a str> {
     Some(url.strip_prefix(scheme)?.trim_end_matches('/'))
 }
 
-/// How an owner is reached, at `host:port`.
+/// Route to an owner, at `host:port`.
 pub(crate) enum Way {
     Plain(String),
     Tls(BrokerClient, String),

@@ -25,13 +25,14 @@ use serde_json::Value;
 
 use crate::owner_link::Shown;
 
-/// How long an owner may take to answer.
+/// Time limit for an owner's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Where the topic stands in `/admin/v2/persistent/tenant/namespace/topic/…`, parts counted from the empty one before the first slash.
+/// Index of the topic in `/admin/v2/persistent/tenant/namespace/topic/…`, counted from the empty part before the
+/// first slash.
 const TOPIC_PART: usize = 6;
 
-/// Where `persistent` stands there.
+/// Index of `persistent` there.
 const DOMAIN_PART: usize = 3;
 
 tokio::task_local! {
@@ -39,7 +40,7 @@ tokio::task_local! {
     static ASKED: Arc<OriginalRequest>;
 }
 
-/// What is needed of a request to ask the same of an owner. Not to be shown: it has what the caller has shown.
+/// Parts of a request needed to repeat it at an owner. Must not be printed: it contains the caller's credentials.
 pub(crate) struct OriginalRequest {
     method: Method,
     path: String,
@@ -62,7 +63,8 @@ impl OriginalRequest {
         ASKED.scope(self, handler).await
     }
 
-    /// The same request for one partition; `None`: it was sent here by another broker already, or names the partition itself.
+    /// Path of the same request for one partition; `None` if another broker forwarded the request, or if it names the
+    /// partition itself.
     fn for_partition(&self, partition: &TopicName) -> Option<String> {
         let is_forwarded = self.query.split('&').any(|member| member == "authoritative=true");
         let parts: Vec<&str> = self.path.split('/').collect();
@@ -93,10 +95,9 @@ impl OriginalRequest {
     }
 }
 
-/// What a call on a partition came to; where another broker has the partition, what it came to there. `body`: what the request brought, if
-/// it did.
+/// Result of a call on a partition, here or at its owner. `body`: body of the request, if any.
 ///
-/// Cancel safety: dropped, the owner may have done it or not.
+/// Cancel safety: if dropped, the owner may or may not have carried it out.
 pub(crate) async fn at_owner<T: DeserializeOwned>(
     here: impl Future<Output = Result<T, AdminError>>,
     body: Option<&Value>,
@@ -135,7 +136,7 @@ pub(crate) async fn at_owner<T: DeserializeOwned>(
     }
 }
 
-/// What an owner refused, as if it had been refused here.
+/// Refusal of an owner, as an error of this broker.
 fn failure(status: StatusCode, of: &str, body: &[u8]) -> AdminError {
     let said = serde_json::from_slice::<ErrorData>(body).map(|data| data.reason);
     let reason = said.unwrap_or_else(|_| format!("{of}: {status}"));

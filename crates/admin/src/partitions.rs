@@ -19,11 +19,11 @@ use crate::state::Admin;
 pub(crate) struct Target {
     /// The topic itself, or all partitions.
     pub(crate) topics: Vec<TopicName>,
-    /// Whether these are partitions of the topic that was named.
+    /// True if these are the partitions of the requested topic.
     pub(crate) is_partitioned: bool,
 }
 
-/// What a name stands for: itself, or the partitions of the partitioned topic of that name.
+/// Topics of a name: itself, or the partitions of the partitioned topic of that name.
 pub(crate) fn target(admin: &Admin, topic: &TopicName) -> Target {
     match admin.catalog.partitioned().get(topic) {
         Some(metadata) => Target {

@@ -23,13 +23,13 @@ pub(crate) struct PathParams(Arc<[(&'static str, String)]>);
 /// `{domain}`, `{tenant}`, `{namespace}` and `{topic}`; without a domain the topic is persistent.
 pub(crate) struct TopicPath(pub(crate) TopicName);
 
-/// The same, and `{subscription}`.
+/// `{tenant}`, `{namespace}`, `{topic}` and `{subscription}`.
 pub(crate) struct SubscriptionPath(pub(crate) TopicName, pub(crate) SubscriptionName);
 
 /// `{tenant}` and `{namespace}`.
 pub(crate) struct NamespacePath(pub(crate) NamespaceName);
 
-/// What a request is about: a [`Resource`] with names of its own.
+/// Subject of a request: a [`Resource`] that owns its names.
 pub(crate) enum Subject {
     Cluster,
     Tenant(String),

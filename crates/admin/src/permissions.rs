@@ -45,7 +45,7 @@ pub(crate) async fn of_subscriptions(
     Ok(Json(names(part(&policies, SUBSCRIPTION_AUTH))))
 }
 
-/// What roles may on a topic: what its namespace grants, what it grants, and what its partitioned topic grants.
+/// Permissions of roles on a topic: grants of its namespace, of the topic, and of its partitioned topic.
 pub(crate) async fn of_topic(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
@@ -236,8 +236,8 @@ pub(crate) async fn revoke_on_subscription(
     revoke_use(&admin, &name, params.get("subscription"), &role_of(&params)?).await
 }
 
-/// The same of the subscription `subscription`. Its path is the one at which roles are granted others, so that the role stands where that
-/// has the subscription.
+/// Revokes a permission on the subscription `subscription`. Its path is the one that grants roles on other
+/// subscriptions, so the role takes the place of the subscription.
 pub(crate) async fn revoke_on_subscription_subscription(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
@@ -281,7 +281,7 @@ fn part<'p>(policies: &'p Policies, name: &str) -> Option<&'p Map<String, Value>
     policies.get(AUTH_POLICIES)?.get(name)?.as_object()
 }
 
-/// What is stored, in the shape of REST; what has another shape grants nothing and is left out.
+/// Stored grants in the form of the REST API; entries of another form grant nothing and are left out.
 fn names(stored: Option<&Map<String, Value>>) -> Names {
     let entries = stored.into_iter().flatten().filter_map(|(key, listed)| {
         let listed = listed.as_array()?.iter().filter_map(Value::as_str);

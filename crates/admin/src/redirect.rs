@@ -42,7 +42,7 @@ pub(crate) fn follow(
     answer
 }
 
-/// Where the caller is sent; `None` when that would not help.
+/// Location header; `None` if a redirect would not help.
 fn location(uri: &Uri, http_url: &str) -> Option<HeaderValue> {
     let query = uri.query().unwrap_or_default();
     let mut members = query.split('&').filter(|member| !member.is_empty());
@@ -69,7 +69,7 @@ mod tests {
         answered_over(None, Some("https://other:8443"), path, asked, topic)
     }
 
-    /// The same for a call that came encrypted or not, when the other broker speaks TLS there or not at all.
+    /// Broker address for a call that came encrypted or not, given the other broker's TLS support.
     fn answered_over(
         encrypted: Option<Encrypted>,
         http_url_tls: Option<&str>,

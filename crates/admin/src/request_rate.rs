@@ -1,4 +1,4 @@
-//! How fast one caller may ask: a role, or the address of callers without one; and all callers together that ask about one tenant.
+//! Request rates: of a role, or of an address without one; and of all callers together per tenant.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -17,7 +17,7 @@ use crate::origin::CameFrom;
 /// Requests a second; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestRates {
-    /// Of a role, or of an address where callers have none.
+    /// Requests per second of a role, or of an address without one.
     pub per_role: u32,
     /// About a tenant, by callers that may ask.
     pub per_tenant: u32,
@@ -92,7 +92,7 @@ pub(crate) async fn admit(request: &mut Request) -> Result<(), ApiError> {
     }
 }
 
-/// Whether an address asks too fast, where who asks is found out elsewhere.
+/// Checks the request rate of an address, for requests that are authenticated elsewhere.
 ///
 /// # Errors
 /// 429.

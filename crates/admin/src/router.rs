@@ -94,7 +94,8 @@ async fn no_functions(mut request: Request) -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason)
 }
 
-/// What `/admin/v3/{kind}/{tenant}/{namespace}/…` is about. A package's path has its type before the tenant.
+/// Action and namespace of `/admin/v3/{kind}/{tenant}/{namespace}/…`. A package's path has its type before the
+/// tenant.
 fn of_functions(path: &str) -> (Action, Option<NamespaceName>) {
     let mut parts = path.split('/').skip(3);
     let kind = parts.next().unwrap_or_default();
@@ -113,7 +114,7 @@ fn of_functions(path: &str) -> (Action, Option<NamespaceName>) {
     (action, NamespaceName::new(&tenant, &namespace).ok())
 }
 
-/// What Pulsar has at a path, and this broker has not.
+/// Refusal of a path that Pulsar serves and Pharos does not.
 fn not_offered(path: &str) -> Option<ApiError> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let what = match parts.as_slice() {

@@ -31,9 +31,9 @@ pub(crate) struct PeerAt(pub(crate) SocketAddr);
 
 /// Connections that are open and not about to close, where files allow it.
 pub const CONNECTIONS_MAX: usize = 1024;
-/// How long one that should go may take to finish what it writes.
+/// Grace period for a connection that should close to finish its response.
 const LEAVE_GRACE: Duration = Duration::from_secs(1);
-/// What one hears whose address has enough connections.
+/// Answer to a client whose address has too many connections.
 const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest request line and headers.

@@ -1,4 +1,4 @@
-//! What every handler has at hand.
+//! State shared by all handlers.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use tokio::sync::Semaphore;
 use crate::owner_link::BrokerClient;
 use crate::request_rate::RequestRates;
 
-/// What the door says about itself.
+/// Settings and parts of the admin server.
 #[derive(Clone, Debug)]
 pub struct AdminOptions {
-    /// What says who may do what.
+    /// Authorization.
     pub access: Access,
-    /// What says who a caller is.
+    /// Authentication.
     pub authentication: Authentication,
-    /// How fast it may be asked.
+    /// Request rate limits.
     pub request_rates: RequestRates,
-    /// How partitions at other brokers are asked about over TLS.
+    /// TLS client for partitions at other brokers.
     pub broker_client: Option<BrokerClient>,
     /// Names by which this machine may be asked over loopback, besides its own.
     pub allowed_hosts: Vec<String>,
@@ -45,23 +45,24 @@ pub struct AdminOptions {
     pub message_bytes_max: u32,
     /// Settings in force as key and value, for `…/brokers/configuration/runtime`.
     pub settings: Vec<(String, String)>,
-    /// Where metadata is: `embedded`, or `zk:host:port/path`.
+    /// URL of the metadata store: `embedded`, or `zk:host:port/path`.
     pub metadata_store_url: String,
-    /// Where the metadata of ledgers is in it.
+    /// Path of the ledgers' metadata in it.
     pub ledgers_root_path: String,
-    /// Whether the metrics page shows single topics.
+    /// True if the metrics page lists topics.
     pub topic_metrics: bool,
-    /// Whether a namespace may be deleted together with its topics.
+    /// True if a namespace may be deleted together with its topics.
     pub force_delete_namespace: bool,
-    /// Whether a tenant may be deleted together with its namespaces; needs the other as well when it has some.
+    /// True if a tenant may be deleted together with its namespaces; a tenant with namespaces needs the namespace
+    /// setting too.
     pub force_delete_tenant: bool,
-    /// Who coordinates transactions, where there are any.
+    /// Transaction coordinators, if transactions are on.
     pub transactions: Option<Arc<Transactions>>,
-    /// Where WebSockets are opened, if they are.
+    /// WebSocket server, if it is on.
     pub web_socket: Option<pharos_websocket::WebSocketDoor>,
     /// Origins of web pages that may open them, besides this server's own.
     pub web_socket_origins: Vec<String>,
-    /// How a bundle is cut when the caller does not say.
+    /// Default split algorithm of a bundle.
     pub bundle_division: BundleDivision,
 }
 
@@ -90,7 +91,7 @@ pub struct Admin {
     pub(crate) catalog: Catalog,
     /// About itself.
     pub(crate) options: Arc<AdminOptions>,
-    /// Who writes a page of metrics: one request at a time.
+    /// Permit to write the metrics page: one request at a time.
     pub(crate) metrics_turn: Arc<Semaphore>,
 }
 

@@ -28,7 +28,7 @@ use crate::paths::{PathParams, SubscriptionPath, TopicPath, invalid_name};
 use crate::state::Admin;
 use crate::topics::stored_only;
 
-/// How many of the slowest consumers are shown unless asked otherwise.
+/// Default number of slowest consumers to show.
 const SLOWEST_DEFAULT: usize = 10;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -176,7 +176,7 @@ async fn remove(
     .await
 }
 
-/// The same call on every partition: one that lacks the subscription is passed over, unless all do.
+/// Applies a call to each partition. A partition without the subscription is skipped, unless all lack it.
 async fn on_each<F>(target: Target, call: impl FnMut(TopicName) -> F) -> ApiResult<StatusCode>
 where
     F: Future<Output = Result<(), AdminError>>,
@@ -377,7 +377,7 @@ async fn set_properties(
     .await
 }
 
-/// Whether a subscription is replicated, of each partition.
+/// Replication state of a subscription, per partition.
 async fn replicated(
     State(admin): State<Admin>,
     SubscriptionPath(topic, subscription): SubscriptionPath,

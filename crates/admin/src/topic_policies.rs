@@ -95,7 +95,7 @@ async fn read(
     })
 }
 
-/// What holds where the topic itself says nothing: the namespace's word as it is stored, or else the broker's.
+/// Value that applies if the topic sets none: that of the namespace as stored, or else that of the broker.
 fn applied(admin: &Admin, row: &Row, topic: &TopicName) -> ApiResult<Option<Value>> {
     if let Some(at) = row.namespace {
         let policies = policies_of(admin, topic.namespace())?;

@@ -1,4 +1,4 @@
-//! What goes on on a topic, and what it is made of: stats, ledgers and cursors.
+//! Statistics and internals of a topic: rates, ledgers and cursors.
 
 use axum::Json;
 use axum::extract::State;

@@ -38,12 +38,12 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// How many coordinators there are, if this is the topic by which clients find them.
+/// Number of coordinators, if this is the topic by which clients find them.
 pub(crate) fn coordinators_at(admin: &Admin, topic: &TopicName) -> Option<u32> {
     admin.options.transactions.as_ref()?.found_at(topic)
 }
 
-/// Those who coordinate; without transactions an error, as Pulsar has it.
+/// Transaction coordinators; without transactions, Pulsar's error.
 fn of(admin: &Admin) -> ApiResult<&Arc<Transactions>> {
     let transactions = admin.options.transactions.as_ref();
     transactions.ok_or_else(|| {
@@ -171,7 +171,7 @@ fn in_buffer(first: Option<Position>) -> TransactionInBufferStats {
     }
 }
 
-/// What is known of a transaction, with the places of its first messages.
+/// Metadata of a transaction, with the positions of its first messages.
 async fn with_places(transactions: &Transactions, info: TransactionInfo) -> TransactionMetadata {
     let mut described = described(&info);
     for (topic, added) in &info.transaction.topics {

@@ -58,7 +58,7 @@ async fn open(door: &WebSocketDoor, request: Request) -> Response {
     }
 }
 
-/// Who sends a request, and what it has shown.
+/// Caller of a request, with its credentials.
 fn caller(request: &Request) -> Option<Caller> {
     let (found, headers) = (request.extensions(), request.headers());
     let credentials = shown_in(headers);

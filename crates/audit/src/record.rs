@@ -1,10 +1,10 @@
-//! One line of the log.
+//! One line of the audit log.
 
 use pharos_auth::{AuditEvent, Principal};
 use pharos_runtime::clock;
 use serde::Serialize;
 
-/// What a peer chose is cut after so many characters.
+/// Maximum length of a peer-chosen text, in characters.
 const TEXT_CHARS_MAX: usize = 512;
 
 /// A decision, as it is written. Fields that do not apply are not there.
@@ -12,21 +12,21 @@ const TEXT_CHARS_MAX: usize = 512;
 struct Line<'a> {
     /// UTC.
     time: String,
-    /// Of the peer; not there when it proved none.
+    /// Role of the peer; absent if it proved none.
     role: Option<String>,
-    /// For whom it asked, if it is a proxy.
+    /// Original principal, if the peer is a proxy.
     original_principal: Option<String>,
-    /// Where it connects from.
+    /// Remote address.
     address: &'a str,
     /// By which door.
     door: &'static str,
     /// `authenticate`, or one of the actions of the permission table.
     action: &'static str,
-    /// What it was to be done to; not there where that is the cluster, or nothing.
+    /// Resource of the action; absent for the cluster or if there is none.
     #[serde(flatten)]
     resource: Named,
     allowed: bool,
-    /// Why not.
+    /// Reason of the refusal.
     reason: Option<String>,
 }
 

@@ -17,15 +17,15 @@ use crate::record;
 
 /// Lines that are written at once.
 const BATCH_MAX: usize = 256;
-/// How often a log that cannot be written says so in the node's log.
+/// Minimum interval between log messages about an audit log that cannot be written, in nanoseconds.
 const COMPLAINT_NANOS: u64 = 10_000_000_000;
 
-/// Where the log is, and what is kept in it.
+/// Location and content of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditOptions {
     /// The file. Earlier ones have numbers behind its name, 1 the latest.
     pub file: PathBuf,
-    /// Which decisions are kept.
+    /// Decisions to record.
     pub level: AuditLevel,
     /// A file that has so much is full.
     pub bytes_max: u64,
@@ -35,7 +35,7 @@ pub struct AuditOptions {
     pub queue_max: usize,
 }
 
-/// What became of the records.
+/// Counters of the audit records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditStats {
     /// Written to the file.
@@ -103,7 +103,7 @@ impl Audit {
         })
     }
 
-    /// What became of the records so far.
+    /// Counters of the records so far.
     #[must_use]
     pub fn stats(&self) -> AuditStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What is in the file: whole lines, as many as there is room for, and how many are missing.
+//! Content of the audit file: whole lines, up to the size limit, and the number of missing records.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 

@@ -11,13 +11,13 @@ use crate::{Action, Principal, Resource};
 /// Asked on the threads that serve connections, once for each action and never for a message: it answers from memory and
 /// does not wait.
 pub trait Authorizer: Send + Sync {
-    /// Whether `who` may do `action` to `resource`. The resource need not exist.
+    /// Decides if `who` may perform `action` on `resource`. The resource need not exist.
     ///
     /// # Errors
-    /// [`Denied`]: it may not.
+    /// [`Denied`]: not permitted.
     fn authorize(&self, who: &Principal, action: Action, resource: Resource<'_>) -> Result<(), Denied>;
 
-    /// Whether `who` may connect in this way: a proxy must say for whom it asks, and only a proxy may.
+    /// True if `who` may connect in this way: a proxy must name an original principal, and only a proxy may.
     fn may_connect(&self, _who: &Principal) -> bool {
         true
     }
@@ -55,7 +55,7 @@ impl Denied {
 pub struct Access {
     /// `None`: everything is allowed.
     authorizer: Option<Arc<dyn Authorizer>>,
-    /// Who is told.
+    /// Audit log to notify.
     audit: Option<Arc<dyn AuditLog>>,
 }
 
@@ -66,7 +66,7 @@ impl Access {
         Self::default()
     }
 
-    /// What this authorizer says.
+    /// Access decided by this authorizer.
     #[must_use]
     pub fn by(authorizer: Arc<dyn Authorizer>) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Access {
         }
     }
 
-    /// The same, and what was decided is told to this log.
+    /// Adds an audit log that receives each decision.
     #[must_use]
     pub fn told_to(self, audit: Arc<dyn AuditLog>) -> Self {
         Self {
@@ -84,12 +84,12 @@ impl Access {
         }
     }
 
-    /// Whether `who` may do `action` to `resource`.
+    /// Checks that `who` may perform `action` on `resource`.
     ///
-    /// Asked once for each action, before anything is created or changed for it.
+    /// Called once per action, before anything is created or changed for it.
     ///
     /// # Errors
-    /// [`Denied`]: it may not, and is told so.
+    /// [`Denied`]: not permitted; the caller is told.
     pub fn check(&self, who: &Principal, action: Action, resource: Resource<'_>) -> Result<(), Denied> {
         let decided = match &self.authorizer {
             Some(authorizer) => authorizer.authorize(who, action, resource),
@@ -112,7 +112,8 @@ impl Access {
         }
     }
 
-    /// Whether `who` may connect in this way: a proxy must say for whom it asks, and only a proxy may. Asked once for a connection.
+    /// True if `who` may connect in this way: a proxy must name an original principal, and only a proxy may. Called
+    /// once per connection.
     #[must_use]
     pub fn may_connect(&self, who: &Principal) -> bool {
         let authorizer = self.authorizer.as_ref();

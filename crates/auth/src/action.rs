@@ -1,4 +1,4 @@
-//! What a caller may want to do, and to what. The list below says of each action what it needs.
+//! Actions that callers request, and the permission that each needs.
 
 use std::fmt;
 
@@ -8,10 +8,11 @@ use crate::Need;
 
 macro_rules! actions {
     ($($(#[$doc:meta])* $action:ident = $name:literal => $need:ident,)+) => {
-        /// What a caller wants to do. One command or request is one action.
+        /// Requested action. One command or request is one action.
         ///
-        /// An action does not say how it came: creating a topic is [`Action::CreateTopic`] whatever asks for it. Sends,
-        /// acknowledgements and permits have none: creating the producer or consumer covers them.
+        /// An action is independent of its origin: creating a topic is [`Action::CreateTopic`] for every request that
+        /// creates one. Sends, acknowledgements and permits have none: they are covered by creating the producer or
+        /// consumer.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Action {
             $($(#[$doc])* $action,)+
@@ -29,7 +30,7 @@ macro_rules! actions {
                 }
             }
 
-            /// What its caller needs once authorization is on. The permission table.
+            /// Permission needed with authorization on: the permission table.
             #[must_use]
             pub fn need(self) -> Need {
                 match self {
@@ -181,7 +182,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// What an action is about: the narrowest thing that holds all of it.
+/// Resource of an action: the narrowest one that covers all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource<'a> {
     /// The cluster and its brokers.

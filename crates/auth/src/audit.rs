@@ -1,4 +1,4 @@
-//! What is kept of who asked for what: the one place that sees every decision hands it to an [`AuditLog`].
+//! Audit events: the one place that sees every decision passes it to an [`AuditLog`].
 
 use crate::{Action, Denied, Principal, Resource};
 
@@ -10,7 +10,7 @@ pub trait AuditLog: Send + Sync {
     fn note(&self, who: &Principal, event: AuditEvent<'_>, refused: Option<&str>);
 }
 
-/// What was asked for.
+/// Audited request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditEvent<'a> {
     /// To be let in.
@@ -19,12 +19,12 @@ pub enum AuditEvent<'a> {
     Do(Action, Resource<'a>),
 }
 
-/// Which decisions are kept. Those that refuse always are.
+/// Selection of decisions to record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuditLevel {
     /// No others.
     Denied,
-    /// Those that let a producer or consumer in, show messages, or change something.
+    /// Actions that create a producer or consumer, show messages, or change something.
     #[default]
     Changes,
     /// All but lookups and what is asked to see whether the broker is well.
@@ -32,7 +32,7 @@ pub enum AuditLevel {
 }
 
 impl AuditLevel {
-    /// Whether an event is kept.
+    /// True if an event is recorded.
     #[must_use]
     pub fn keeps(self, event: AuditEvent<'_>, is_allowed: bool) -> bool {
         if !is_allowed {
@@ -49,7 +49,7 @@ impl AuditLevel {
     }
 }
 
-/// What an action does, as far as it matters here.
+/// Effect of an action, as far as audit levels distinguish it.
 enum Effect {
     /// A client is let in, messages are shown, or something becomes different.
     Change,
@@ -128,7 +128,7 @@ fn effect_of(action: Action) -> Effect {
     }
 }
 
-/// Why an action was refused, in a few words.
+/// Reason of a refusal, in a few words.
 pub(crate) fn reason(denied: &Denied, action: Action) -> String {
     match denied {
         Denied::NotAuthenticated(_) => "not authenticated".to_owned(),

@@ -1,4 +1,4 @@
-//! Who may do what in a namespace, as its policies say it: the JSON that Pulsar stores.
+//! Permissions in a namespace, read from its policies: the JSON that Pulsar stores.
 //!
 //! ```text
 //! "auth_policies": {
@@ -9,7 +9,7 @@
 //! "subscription_auth_mode": "Prefix",
 //! "properties": {"pharos.consumerNames": "role"}
 //! ```
-//! Read where it is stored, at each question: what was revoked does not hold a moment longer. What has another shape grants
+//! Read from the stored policies at each check, so a revocation applies at once. Entries of another form grant
 //! nothing.
 
 use serde_json::{Map, Value};
@@ -33,11 +33,11 @@ pub const SUBSCRIPTION_AUTH_MODE: &str = "subscription_auth_mode";
 /// `any` is as if it was not set.
 pub const CONSUMER_NAMES: &str = "pharos.consumerNames";
 
-/// What a namespace's policies grant.
+/// Permissions granted by a namespace's policies.
 #[derive(Clone, Copy)]
 pub(crate) struct Grants<'a> {
     policies: &'a Map<String, Value>,
-    /// Whether a `*` at the start or end of a role stands for any text.
+    /// True if a `*` at the start or end of a role matches any text.
     wildcards: bool,
 }
 
@@ -50,13 +50,14 @@ impl<'a> Grants<'a> {
         self.policies.get(AUTH_POLICIES)?.get(name)?.as_object()
     }
 
-    /// Whether a role has this permission on the whole namespace.
+    /// True if a role has this permission on the whole namespace.
     pub(crate) fn on_namespace(self, role: &str, permission: Permission) -> bool {
         let roles = self.part(NAMESPACE_AUTH);
         roles.is_some_and(|roles| self.granted(roles, role, permission))
     }
 
-    /// Whether a role has it on a topic: on its namespace, on itself, or on the partitioned topic that it is a part of.
+    /// True if a role has the permission on a topic: granted on its namespace, on itself, or on its partitioned
+    /// topic.
     pub(crate) fn on_topic(self, topic: &TopicName, role: &str, permission: Permission) -> bool {
         if self.on_namespace(role, permission) {
             return true;
@@ -71,7 +72,7 @@ impl<'a> Grants<'a> {
         named(topic) || (topic.partition().is_some() && named(&topic.base()))
     }
 
-    /// Whether a role may use a subscription, apart from the permission to consume.
+    /// True if a role may use a subscription, apart from the permission to consume.
     pub(crate) fn may_use(self, subscription: &SubscriptionName, role: &str) -> bool {
         let name = subscription.as_str();
         if let Some(roles) = self.part(SUBSCRIPTION_AUTH).and_then(|all| all.get(name)) {
@@ -93,7 +94,7 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// Whether consumers' names are bound to roles.
+    /// True if consumer names are bound to roles.
     pub(crate) fn binds_names(self) -> bool {
         let properties = self.policies.get("properties");
         match properties.and_then(|properties| properties.get(CONSUMER_NAMES)) {
@@ -117,7 +118,7 @@ impl<'a> Grants<'a> {
     }
 }
 
-/// Whether a role fits a pattern that begins or ends with `*`.
+/// True if a role matches a pattern that begins or ends with `*`.
 fn fits(pattern: &str, role: &str) -> bool {
     let begins = pattern
         .strip_suffix('*')

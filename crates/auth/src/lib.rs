@@ -1,7 +1,8 @@
-//! Who a peer is, and the one question whether it may do something.
+//! Identity of a peer, and the check that it may perform an action.
 //!
-//! A front door gives each connection or request a [`Principal`]. Every action asks [`Access::check`] once, before anything
-//! is read for the caller, created or changed. What answers is an [`Authorizer`]; without one everything is allowed.
+//! A protocol handler gives each connection or request a [`Principal`]. Every action calls [`Access::check`] once,
+//! before anything is read for the caller, created or changed. An [`Authorizer`] decides; without one everything is
+//! allowed.
 //!
 //! ```
 //! use pharos_auth::{Access, Action, Principal, Resource};
@@ -13,12 +14,13 @@
 //! assert!(access.check(&caller, Action::Produce, Resource::Topic(&topic)).is_ok());
 //! ```
 //!
-//! [`Action`]'s list is the permission table: what each action needs ([`Need`]). [`Rules`] decide by it as Pulsar does.
+//! The variants of [`Action`] are the permission table: the [`Need`] of each action. [`Rules`] apply it as Pulsar
+//! does.
 //!
-//! What was decided is told to an [`AuditLog`], where there is one.
+//! Decisions are passed to an [`AuditLog`], if there is one.
 //!
-//! Deliberately absent: how credentials are checked. That happens once, when a connection is made, and results in a
-//! [`Principal`]; here nothing waits.
+//! Deliberately absent: the check of credentials. It happens once per connection and results in a [`Principal`];
+//! nothing here waits.
 
 #![forbid(unsafe_code)]
 

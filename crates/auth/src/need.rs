@@ -1,9 +1,9 @@
-//! What an action needs of its caller, once authorization is on.
+//! Permission that an action needs of its caller, with authorization on.
 
 use std::fmt;
 
-/// What a caller must have. Each is had by what stands above it as well: superusers have everything, administrators of a
-/// tenant everything in it but what only superusers have.
+/// Permission needed of a caller. Higher ones include lower ones: superusers have everything; administrators of a
+/// tenant have everything in it except what is reserved for superusers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Need {
     /// Nothing: it is answered without asking who the caller is.
@@ -23,7 +23,7 @@ pub enum Need {
     /// The permission `consume`; where consumers' names are bound to roles, to administer the tenant, because it concerns
     /// the places of all consumers of the subscription.
     ConsumeForAll,
-    /// One of the permissions `produce` and `consume`.
+    /// Either of the permissions `produce` and `consume`.
     ProduceOrConsume,
     /// Both of the permissions `produce` and `consume`.
     ProduceAndConsume,
@@ -78,7 +78,7 @@ impl fmt::Display for Need {
     }
 }
 
-/// What a role may be granted on a namespace or topic.
+/// Permission that can be granted to a role on a namespace or topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Permission {
     /// Attach producers.

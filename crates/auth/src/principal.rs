@@ -1,4 +1,4 @@
-//! Who a peer is, and how that was established.
+//! Identity of a peer, and the way it was established.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ impl Door {
     }
 }
 
-/// Who a peer is. Cheap to clone.
+/// Identity of a peer. Cheap to clone.
 ///
-/// A peer with a role proved it, or has the role that the node gives to those who prove nothing. A proxy says besides for
-/// whom it asks; whether it may is decided with each action.
+/// A peer with a role proved it, or has the role that the node gives to unauthenticated peers. A proxy also names its
+/// original principal; each action checks that it may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     address: Arc<str>,
@@ -54,27 +54,27 @@ impl Principal {
         }
     }
 
-    /// The same, come by this door.
+    /// Returns the principal with this protocol handler.
     #[must_use]
     pub fn by(self, door: Door) -> Self {
         Self { door, ..self }
     }
 
-    /// The same, having proved that it has this role. A role without a name is none.
+    /// Returns the principal with this proven role. An empty role is none.
     #[must_use]
     pub fn with_role(self, role: Arc<str>) -> Self {
         let role = (!role.is_empty()).then_some(role);
         Self { role, ..self }
     }
 
-    /// The same, asking for another one: what a proxy says of its client. An empty name is none.
+    /// Returns the principal with this original principal, as a proxy names its client. An empty name is none.
     #[must_use]
     pub fn on_behalf_of(self, original: Option<Arc<str>>) -> Self {
         let original = original.filter(|name| !name.is_empty());
         Self { original, ..self }
     }
 
-    /// Where the peer connects from, as statistics show it: `/host:port`.
+    /// Remote address, in the form that statistics show: `/host:port`.
     #[must_use]
     pub fn address(&self) -> &Arc<str> {
         &self.address
@@ -92,13 +92,13 @@ impl Principal {
         self.role.as_ref()
     }
 
-    /// For whom it says that it asks.
+    /// Original principal named by the peer.
     #[must_use]
     pub fn original(&self) -> Option<&Arc<str>> {
         self.original.as_ref()
     }
 
-    /// Whether the peer proved who it is.
+    /// True if the peer has a role.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.role.is_some()

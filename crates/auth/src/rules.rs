@@ -24,30 +24,30 @@ use crate::{Action, Authorizer, Denied, Need, Permission, Principal, Resource};
 /// A namespace's policies, as they are stored.
 pub type StoredPolicies = Arc<dyn AsRef<Map<String, Value>> + Send + Sync>;
 
-/// What is stored about who may do what. Answers from memory.
+/// Stored tenants and policies that authorization depends on. Answers from memory.
 pub trait Facts: Send + Sync {
-    /// Whether a tenant exists.
+    /// True if a tenant exists.
     fn has_tenant(&self, tenant: &str) -> bool;
 
-    /// Whether a role is among the administrators of a tenant that exists.
+    /// True if a role is among the administrators of an existing tenant.
     fn is_tenant_admin(&self, tenant: &str, role: &str) -> bool;
 
     /// The policies of a namespace; `None` when it does not exist.
     fn policies(&self, namespace: &NamespaceName) -> Option<StoredPolicies>;
 }
 
-/// What settings say about who may do what.
+/// Settings of authorization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleOptions {
-    /// Whether roles are told apart; otherwise a caller with any role may do everything.
+    /// True if authorization is on; otherwise a caller with any role may do everything.
     pub authorization: bool,
     /// Roles that may do everything.
     pub super_users: BTreeSet<String>,
     /// Roles that ask for others.
     pub proxies: BTreeSet<String>,
-    /// Whether a `*` at the start or end of a granted role stands for any text.
+    /// True if a `*` at the start or end of a granted role matches any text.
     pub wildcards: bool,
-    /// Whether the metrics page needs a role.
+    /// True if the metrics page needs a role.
     pub metrics_need_role: bool,
 }
 
@@ -121,7 +121,7 @@ impl Rules {
         }
     }
 
-    /// What the policies of a resource's namespace say; no when there is no such namespace.
+    /// Evaluates the policies of a resource's namespace; false if the namespace does not exist.
     fn ask(&self, resource: Resource<'_>, question: impl FnOnce(Grants<'_>) -> bool) -> bool {
         let policies = resource
             .namespace()
@@ -156,8 +156,8 @@ impl Rules {
         })
     }
 
-    /// Whether a caller with a role asks about a tenant that is not there: clients tell by that what is misspelt from what is forbidden.
-    /// What only superusers may is not answered so.
+    /// True if a caller with a role names a tenant that does not exist: clients can then tell a misspelt name from a
+    /// forbidden one. Never true for actions reserved for superusers.
     fn misses_tenant(&self, who: &Principal, action: Action, resource: Resource<'_>) -> bool {
         let is_absent = |tenant| !self.facts.has_tenant(tenant);
         who.role().is_some() && action.need() != Need::SuperUser && resource.tenant().is_some_and(is_absent)

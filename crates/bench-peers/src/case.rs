@@ -33,18 +33,18 @@ use crate::figure::{self, Figure};
 use crate::peer::Contestant;
 use crate::spec::Load;
 
-/// One case of a file.
+/// Case of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     /// Its name.
     pub(crate) name: String,
     /// In the order in which they run.
     pub(crate) contestants: Vec<Contestant>,
-    /// What is compared, the most telling first.
+    /// Figures to compare, the most important first.
     pub(crate) figures: Vec<&'static Figure>,
-    /// Who is left out, and why.
+    /// Contestants that are left out, with the reason.
     pub(crate) left_out: Vec<(Contestant, String)>,
-    /// How often all contestants run in turn.
+    /// Number of runs of all contestants in turn.
     pub(crate) rounds: u32,
     /// The load.
     pub(crate) load: Load,
@@ -55,9 +55,9 @@ pub(crate) struct Case {
 pub(crate) struct Workload {
     /// The file's name without its ending.
     pub(crate) name: String,
-    /// One line.
+    /// Title, one line.
     pub(crate) title: String,
-    /// What is asked, and whose figure it repeats.
+    /// Question of the case, and the published figure it repeats.
     pub(crate) about: String,
     /// In the order in which they run.
     pub(crate) cases: Vec<Case>,
@@ -69,7 +69,7 @@ pub(crate) struct Workload {
 const ROUNDS: u32 = 3;
 const ROUNDS_MAX: u32 = 20;
 
-/// Why the quick form leaves something out.
+/// Reason for leaving something out of the quick form.
 const ONLY_LONG: &str = "in the long form only";
 
 #[derive(Deserialize)]
@@ -119,9 +119,9 @@ impl Workload {
     }
 }
 
-/// What became of a case.
+/// Result of reading a case.
 enum Taken {
-    /// It runs.
+    /// Case to run.
     Case(Box<Case>),
     /// The quick form is without it.
     OnlyLong(String),

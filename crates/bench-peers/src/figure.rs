@@ -4,16 +4,16 @@ use anyhow::Context as _;
 
 use crate::outcome::LoadResult;
 
-/// One figure.
+/// Measured figure.
 #[derive(Debug)]
 pub(crate) struct Figure {
     /// As workload files spell it.
     pub(crate) name: &'static str,
     /// As the page spells it.
     pub(crate) words: &'static str,
-    /// Whether more is better.
+    /// True if more is better.
     pub(crate) more_is_better: bool,
-    /// Of a run.
+    /// Value of the figure in a run.
     pub(crate) of: fn(&LoadResult) -> Option<f64>,
 }
 

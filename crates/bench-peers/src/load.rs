@@ -1,6 +1,7 @@
-//! One load against one contestant: topics, consumers, producers, warm-up, the measured part, and reading everything to its end.
+//! Load against one contestant: topics, consumers, producers, warm-up, the measured part, and reading everything to
+//! its end.
 //!
-//! Runs in a process of its own, which the runner can end, and whose CPU is the load's.
+//! Runs in a process of its own, so that the runner can end it and its CPU time is the load's alone.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -20,19 +21,19 @@ use crate::outcome::{Distribution, LoadResult, Second, minutes};
 use crate::share::{Lane, PublishShare, ReceiveShare, Slot, Unit};
 use crate::spec::Load;
 
-/// What this program starts itself with, in place of arguments, to be a load's process.
+/// First argument with which this program starts itself as a load process.
 pub(crate) const LOAD: &str = "__load";
 
-/// What the load's process is told.
+/// Instructions for the load process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    /// What to do.
+    /// Load to run.
     pub(crate) load: Load,
-    /// To whom.
+    /// Contestant's protocol and address.
     pub(crate) door: Door,
     /// The broker's process.
     pub(crate) pid: u32,
-    /// Where its data is.
+    /// Contestant's data directory.
     pub(crate) data: PathBuf,
 }
 
@@ -149,7 +150,7 @@ fn store_backlog(load: &Load, door: &Door, plan: &Plan, stop: &AtomicBool) -> an
     threads.finish()
 }
 
-/// Who does what.
+/// Distribution of the work over threads.
 struct Plan {
     publishers: Vec<PublishShare>,
     fillers: Vec<PublishShare>,
@@ -289,7 +290,7 @@ impl LoadResult {
         self.rss_mb = after.0.map(|sample| sample.rss_bytes as f64 / 1e6);
     }
 
-    /// Whether every consumer got every message once, in order and as it was sent; over the whole run.
+    /// Checks over the whole run that every consumer got every message once, in order and unchanged.
     fn take_checks(&mut self, threads: &LoadThreads<'_>, expected: u64, stored: u64, sent: u64) {
         let cold = if stored > 0 { stored + sent } else { 0 };
         for (side, expected) in [(Side::Receive, expected), (Side::Backlog, cold)] {

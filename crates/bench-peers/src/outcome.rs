@@ -1,4 +1,4 @@
-//! What one load against one contestant found. Comes from the load's process as JSON.
+//! Result of one load against one contestant, passed as JSON by the load process.
 
 use pharos_bench::load::{Latencies, Row, StageTimes, curve};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ const MINUTE: usize = 60;
 /// A distribution of latencies, milliseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Distribution {
-    /// How many there were.
+    /// Number of samples.
     pub(crate) count: u64,
     /// Percentile and value.
     percentiles: Vec<(f64, f64)>,
@@ -22,7 +22,7 @@ pub(crate) struct Distribution {
 }
 
 impl Distribution {
-    /// Of these latencies.
+    /// Returns the distribution of these latencies.
     pub(crate) fn of(latencies: &Latencies) -> Self {
         let count = latencies.count();
         if count == 0 {
@@ -52,7 +52,7 @@ impl Distribution {
     }
 }
 
-/// One second of a run.
+/// Results of one second of a run.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Second {
     /// End, seconds since the measured part began.
@@ -65,13 +65,13 @@ pub(crate) struct Second {
     pub(crate) e2e_p99_ms: f64,
     /// Memory of the broker, bytes.
     pub(crate) rss_bytes: Option<u64>,
-    /// What its data takes of the device, bytes.
+    /// Disk usage of the data directory, in bytes.
     #[serde(default)]
     pub(crate) disk_bytes: Option<u64>,
 }
 
 impl Second {
-    /// Of a row.
+    /// Returns the results of a row.
     pub(crate) fn of(row: &Row) -> Self {
         Self {
             at_s: row.at_seconds,
@@ -84,14 +84,14 @@ impl Second {
     }
 }
 
-/// What a stage of a message's way through the broker took in the measured part, as the broker timed it.
+/// Time that messages spent in one stage of the broker during the measured part, as the broker measured it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Stage {
     /// Its name.
     pub(crate) name: String,
     /// Median, milliseconds.
     pub(crate) p50_ms: f64,
-    /// The same at 99 %.
+    /// 99th percentile, in milliseconds.
     pub(crate) p99_ms: f64,
     /// Points of the curve "time by percentile".
     pub(crate) curve: Vec<(f64, f64)>,
@@ -108,7 +108,7 @@ impl From<StageTimes> for Stage {
     }
 }
 
-/// What a load found.
+/// Result of a load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct LoadResult {
@@ -120,7 +120,7 @@ pub(crate) struct LoadResult {
     pub(crate) received: u64,
     /// Acknowledged to producers, a second.
     pub(crate) publish_msg_s: f64,
-    /// The same in payload.
+    /// Published payload, in MB per second.
     pub(crate) publish_mb_s: f64,
     /// Received, a second.
     pub(crate) consume_msg_s: f64,
@@ -134,7 +134,7 @@ pub(crate) struct LoadResult {
     pub(crate) minutes_p99_ms: Vec<f64>,
     /// From the first connect to the last consumer that may have messages.
     pub(crate) attach_s: f64,
-    /// Until each consumer was attached.
+    /// Time until each consumer was attached.
     pub(crate) attach: Distribution,
     /// The backlog, read from its first message to its last.
     pub(crate) backlog_mb_s: Option<f64>,
@@ -146,7 +146,7 @@ pub(crate) struct LoadResult {
     pub(crate) out_of_order: u64,
     /// Received otherwise than sent, over the whole run.
     pub(crate) damaged: u64,
-    /// How late the load was by its own fault: a part of the latencies.
+    /// Delay caused by the load itself, 99th percentile in milliseconds; included in the latencies.
     pub(crate) late_p99_ms: Option<f64>,
     /// CPU of the load over the measured part.
     pub(crate) client_cpu_s: f64,
@@ -156,7 +156,7 @@ pub(crate) struct LoadResult {
     pub(crate) rss_mb: Option<f64>,
     /// From the start of the process until it takes clients.
     pub(crate) start_s: Option<f64>,
-    /// What its data takes of the device at its end.
+    /// Disk usage of the data directory at the end, in MB.
     pub(crate) disk_mb: Option<f64>,
     /// Memory after some seconds of rest.
     pub(crate) idle_rss_mb: Option<f64>,
@@ -189,7 +189,8 @@ impl LoadResult {
         self.per_message(self.client_cpu_s)
     }
 
-    /// Whether so many messages a second were taken and given out by the end, to so many subscriptions; two may be under way.
+    /// True if the rate was published and delivered to all the subscriptions by the end; two messages may be in
+    /// flight.
     pub(crate) fn held(&self, rate: f64, subscriptions: u32) -> bool {
         let due = rate * self.seconds * HELD;
         let subscriptions = f64::from(subscriptions);
@@ -197,7 +198,7 @@ impl LoadResult {
             && self.received as f64 + 2.0 * subscriptions >= due * subscriptions
     }
 
-    /// What is wrong with the messages; none when each came once, in order and as it was sent.
+    /// Describes lost, repeated, reordered or changed messages; `None` if there are none.
     pub(crate) fn faults(&self) -> Option<String> {
         let counts = [
             ("lost", self.lost),

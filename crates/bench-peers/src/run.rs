@@ -24,10 +24,10 @@ use crate::tool;
 
 /// Between two looks at the load.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a broker that does nothing is left alone before and while its idling is measured.
+/// Time without load before and during an idle measurement, in seconds.
 const REST_S: f64 = 5.0;
 
-/// What all attempts have in common.
+/// Context common to all attempts.
 struct Around {
     installed: Installed,
     data: PathBuf,
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What the Java runtime that most peers need says of itself.
+/// Returns the version of the Java runtime, which most peers need.
 fn java_version() -> String {
     let said = Command::new("java").arg("-version").output();
     let text = said.map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
@@ -166,7 +166,7 @@ fn write(args: &Args, report: &Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One contestant, from its start to its end.
+/// Runs one contestant, from its start to its end.
 fn attempt(case: &Case, contestant: Contestant, round: u32, around: &Around) -> Attempt {
     let mut attempt = Attempt {
         contestant,
@@ -215,7 +215,7 @@ fn rest(seconds: f64, stop: &AtomicBool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a broker takes that was started and left alone.
+/// Measures a broker without load.
 fn idle(running: &Running, stop: &AtomicBool) -> anyhow::Result<LoadResult> {
     let mut samples = Vec::new();
     for _ in 0..2 {
@@ -292,7 +292,7 @@ fn load(case: &Case, running: &Running, around: &Around) -> anyhow::Result<LoadR
     serde_json::from_slice(&text).context("the load said nothing that can be read")
 }
 
-/// What the load complained of: its error, or the last line it said.
+/// Returns the error of the load, or the last line of its output.
 fn complaint(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let said = match text.rfind("Error: ") {
@@ -310,7 +310,7 @@ fn complaint(log: &Path) -> String {
 }
 
 impl CaseReport {
-    /// Of a case that did not run yet.
+    /// Returns the report of a case that has not run yet.
     fn of(case: &Case) -> Self {
         Self {
             case: case.clone(),
@@ -320,7 +320,7 @@ impl CaseReport {
 }
 
 impl WorkloadReport {
-    /// Of a file of which nothing ran yet.
+    /// Returns the report of a file without any runs yet.
     fn of(workload: &Workload) -> Self {
         Self {
             cases: workload.cases.iter().map(CaseReport::of).collect(),

@@ -1,6 +1,7 @@
-//! What each load thread has to do.
+//! Distribution of the work over load threads.
 //!
-//! A *slot* is a partition of a topic, or a topic that is not partitioned; each has one producer, whose number is the slot's. A
+//! A *slot* is a partition of a topic, or a topic that is not partitioned; each has one producer, whose number is the
+//! slot's. A
 //! *unit* is a subscription of a topic; it has a consumer for each slot of the topic, and they stay on one thread.
 
 use pharos_bench::load::{Pace, Side};
@@ -19,7 +20,7 @@ pub(crate) struct Slot {
 /// A producer of a publishing thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane {
-    /// Where it publishes.
+    /// Slot to publish to.
     pub(crate) slot: Slot,
     /// Its number within the run.
     pub(crate) source: u32,
@@ -36,30 +37,30 @@ pub(crate) struct Unit {
     pub(crate) topic: u32,
 }
 
-/// What one publishing thread has to do.
+/// Work of one publishing thread.
 #[derive(Clone, Debug)]
 pub(crate) struct PublishShare {
     /// Number of the thread within the run.
     pub(crate) thread: usize,
     /// Its producers.
     pub(crate) lanes: Vec<Lane>,
-    /// How they publish.
+    /// Pace of its producers.
     pub(crate) pace: Pace,
 }
 
-/// What one receiving thread has to do.
+/// Work of one receiving thread.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveShare {
     /// Number of the thread within the run.
     pub(crate) thread: usize,
-    /// Whether it reads as messages come, or what was stored before.
+    /// Live messages, or the stored backlog.
     pub(crate) side: Side,
     /// Its subscriptions.
     pub(crate) units: Vec<Unit>,
 }
 
 impl ReceiveShare {
-    /// What the names of its subscriptions begin with.
+    /// Returns the prefix of its subscription names.
     pub(crate) fn prefix(&self) -> &'static str {
         match self.side {
             Side::Backlog => "cold",

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
-/// What a receipt of the peer means.
+/// Guarantee of a peer's receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Durability {
@@ -13,7 +13,7 @@ pub(crate) enum Durability {
     System,
 }
 
-/// What is measured.
+/// Kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -29,9 +29,9 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Load {
-    /// What is measured.
+    /// Kind of measurement.
     pub(crate) kind: Kind,
-    /// What receipts mean.
+    /// Guarantee of receipts.
     pub(crate) durability: Durability,
     /// Topics; in NATS streams.
     pub(crate) topics: u32,
@@ -57,7 +57,7 @@ pub(crate) struct Load {
     pub(crate) threads: u32,
     /// Nothing runs for so long before the contestant is started: what the one before it wrote is let go of by then.
     pub(crate) rest_s: f64,
-    /// Not measured.
+    /// Warm-up, in seconds; not measured.
     pub(crate) warmup_s: f64,
     /// Measured.
     pub(crate) duration_s: f64,
@@ -65,7 +65,7 @@ pub(crate) struct Load {
     pub(crate) retention_s: u32,
     /// Bytes that are stored first and read back while the load runs; 0 for none.
     pub(crate) backlog_bytes: u64,
-    /// What a peer's own tool sends without a rate; this program's loads end by time.
+    /// Number of messages that a peer's own tool sends without a rate; this program's loads end by time.
     pub(crate) messages: u64,
     /// The load may take so long altogether before it is ended.
     pub(crate) limit_s: f64,
@@ -99,10 +99,10 @@ impl Default for Load {
 }
 
 impl Load {
-    /// Whether it can be run.
+    /// Checks that the case can be run.
     ///
     /// # Errors
-    /// It cannot; why.
+    /// The case cannot be run, with the reason.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         ensure!(
             self.size >= pharos_bench::load::STAMP_BYTES,

@@ -61,7 +61,7 @@ pub(crate) fn run(
     })
 }
 
-/// How many messages a tool sends.
+/// Returns the number of messages that a tool sends.
 fn messages(load: &Load) -> u64 {
     match load.rate > 0.0 {
         true => (load.rate * load.duration_s) as u64,
@@ -147,7 +147,7 @@ fn kafka_perf(load: &Load, installed: &Installed, address: &str) -> anyhow::Resu
     Ok(command)
 }
 
-/// What a tool says at its end.
+/// Final result that a tool prints.
 #[derive(Debug, PartialEq)]
 struct Said {
     messages: f64,

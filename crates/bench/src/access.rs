@@ -1,4 +1,4 @@
-//! What a broker wants to see before it takes a connection: credentials, TLS, a certificate.
+//! Access to a broker: credentials, TLS and a client certificate.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use pharos_client::rustls::pki_types::ServerName;
 use pharos_client::rustls::{ClientConfig, ClientConnection};
 use serde::{Deserialize, Serialize};
 
-/// What TLS is announced by.
+/// Scheme of a TLS address.
 pub(crate) const TLS_SCHEME: &str = "pulsar+ssl://";
 
-/// How a run gets in. Handed to the processes of the run as well.
+/// Access settings of a run. Also passed to its processes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Access {
     /// Credentials, if any are shown. They are those of the start: a run that lasts longer than they are good ends with them.
@@ -25,13 +25,13 @@ pub struct Access {
 /// Credentials as CONNECT has them.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Shown {
-    /// What Pulsar calls their kind.
+    /// Pulsar's name of the authentication method.
     pub(crate) method: String,
     /// A secret.
     pub(crate) data: Vec<u8>,
 }
 
-/// What a [`TlsOptions`] says.
+/// File options of a [`TlsOptions`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct TlsFiles {
     trust_certs: Option<PathBuf>,
@@ -70,7 +70,7 @@ impl Access {
         })
     }
 
-    /// The same without credentials.
+    /// Returns the TLS settings without credentials.
     pub(crate) fn by_tls(url: &str, tls: &TlsOptions) -> Self {
         let host = url.strip_prefix(TLS_SCHEME).map(|rest| {
             let authority = rest.split(['/', ',']).next().unwrap_or(rest);
@@ -90,7 +90,7 @@ impl Access {
         }
     }
 
-    /// What begins TLS, if it is spoken.
+    /// Returns the TLS connector; `None` without TLS.
     pub(crate) fn connector(&self) -> anyhow::Result<Option<TlsConnector>> {
         let Some((files, host)) = &self.tls else {
             return Ok(None);

@@ -18,9 +18,10 @@ use tempfile::TempDir;
 
 use crate::clock;
 
-/// How long the broker may be silent until both doors are open; while it recovers it tells of its progress.
+/// Time limit for output from a broker that has not opened both listeners yet, in nanoseconds; it reports progress
+/// during recovery.
 const START_TIMEOUT_NS: u64 = 60_000_000_000;
-/// How long it may take to stop before it is killed.
+/// Time limit for a stop before the broker is killed, in nanoseconds.
 const STOP_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Lines of its output kept for a report of its failure.
 const TAIL_LINES: usize = 20;
@@ -28,7 +29,7 @@ const TAIL_LINES: usize = 20;
 /// Name of the settings file of a broker of the run's own.
 pub(crate) const SETTINGS_FILE: &str = "bench-settings.toml";
 
-/// Where a broker keeps its data and settings. Dropping the last handle removes all of it.
+/// Data and settings directories of a broker. Dropping the last handle removes them.
 #[derive(Debug)]
 pub(crate) struct BrokerHome {
     data: TempDir,
@@ -82,16 +83,16 @@ pub(crate) struct BrokerProcess {
     pub(crate) http_url: String,
 }
 
-/// Why a broker does not run.
+/// Reason why a broker does not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// It ended by itself; this is what it said.
+    /// The broker exited by itself, with this output.
     #[error("the broker did not start; give --url to use one that runs. It said:\n{0}")]
     Refused(String),
     /// Ctrl-C was pressed meanwhile.
     #[error("stopped")]
     Stopped,
-    /// It could not even be tried.
+    /// The start could not be attempted.
     #[error(transparent)]
     Other(#[from] anyhow::Error),
 }
@@ -102,7 +103,7 @@ impl BrokerProcess {
         Self::start_in(Arc::new(BrokerHome::new(&[])?), stop)
     }
 
-    /// The same on directories made before, which may hold the data of an earlier one.
+    /// Starts a broker on existing directories, which may hold the data of an earlier one.
     pub(crate) fn start_in(home: Arc<BrokerHome>, stop: &AtomicBool) -> Result<Self, StartError> {
         let own = std::env::current_exe().context("own binary")?;
         let mut command = Command::new(own);
@@ -134,7 +135,7 @@ impl BrokerProcess {
         self.child.id()
     }
 
-    /// Where its data is.
+    /// Returns its directories.
     pub(crate) fn home(&self) -> Arc<BrokerHome> {
         Arc::clone(&self.home)
     }

@@ -1,4 +1,4 @@
-//! What directories take of their devices.
+//! Disk usage of directories.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Bytes of a block as `stat` counts them.
 const BLOCK_BYTES: u64 = 512;
 
-/// What directories take of their devices, bytes. Files that go meanwhile count as gone.
+/// Returns the disk usage of directories, in bytes. Files removed meanwhile are not counted.
 pub fn disk_bytes(dirs: &[PathBuf]) -> u64 {
     dirs.iter().map(|dir| taken(dir)).sum()
 }

@@ -16,7 +16,7 @@ use crate::clock;
 
 /// Connections one process is trusted with; well below the usual hard limit of 20,000 open files.
 pub(crate) const CONNECTIONS_PER_PROCESS: u32 = 18_000;
-/// How long a process may take to leave before it is killed.
+/// Time limit for a process to exit before it is killed, in nanoseconds.
 const LEAVE_TIMEOUT_NS: u64 = 5_000_000_000;
 
 /// Something a process said.
@@ -66,7 +66,7 @@ impl<R: DeserializeOwned + Send + 'static> Fleet<R> {
         Ok(fleet)
     }
 
-    /// How many processes were started.
+    /// Returns the number of processes started.
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }

@@ -89,7 +89,7 @@ impl Latencies {
             }))
     }
 
-    /// What [`Latencies::to_text`] wrote.
+    /// Reads the output of [`Latencies::to_text`].
     pub(crate) fn from_text(text: &str) -> anyhow::Result<Self> {
         let bytes = (0..text.len() / 2)
             .map(|i| {

@@ -1,4 +1,4 @@
-//! What the load tool asks of a broker over HTTP: its metrics page, and partitioned topics.
+//! HTTP client of the load tool: the broker's metrics page, and partitioned topics.
 
 use std::time::Duration;
 

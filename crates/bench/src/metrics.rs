@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::http::HttpDoor;
 
-/// One line of the page.
+/// Line of the metrics page.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
     /// Metric name.
@@ -15,7 +15,7 @@ pub(crate) struct Sample {
     pub(crate) value: f64,
 }
 
-/// One stage of a message's way through the broker.
+/// Stage of a message in the broker.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub(crate) struct Stage {
     /// Its name as the broker gives it.
@@ -190,8 +190,8 @@ fn parse_bound(text: &str) -> Option<f64> {
     }
 }
 
-/// Where the quantile lies in the bucket that holds it, if durations are spread evenly there; cumulative buckets of several series are
-/// added up. Beyond the largest bound that is finite it is that.
+/// Returns the quantile by linear interpolation within its bucket; cumulative buckets of several series are summed.
+/// Beyond the largest finite bound, returns that bound.
 pub(crate) fn bucket_quantile(buckets: &[(f64, f64)], quantile: f64) -> Option<f64> {
     let sums = summed(buckets);
     let total = sums

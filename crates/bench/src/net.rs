@@ -19,7 +19,7 @@ mod socket;
 
 pub(crate) use socket::Socket;
 
-/// One socket is ready.
+/// Socket that is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
     /// The token the socket was added with.
@@ -163,12 +163,13 @@ pub(crate) fn start_connect(to: SocketAddr, source: Option<IpAddr>, rcvbuf: usiz
 
 /// Takes the frames of one connection; see [`Inbound::receive`].
 pub(crate) trait FrameSink {
-    /// How long the frame is that begins with these bytes, once that is known; the Pulsar protocol's unless said otherwise.
+    /// Returns the length of the frame that begins with these bytes, once it is known. Default: a frame of the Pulsar
+    /// protocol.
     fn whole_len(start: &[u8]) -> Result<Option<usize>, FrameError> {
         frame::whole_len(start)
     }
 
-    /// One whole frame. `out` collects the answer.
+    /// Handles one whole frame. `out` collects the answer.
     fn on_frame(&mut self, frame: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError>;
 
     /// The start of a frame whose rest is still on its way. Answer true if all that is needed has been taken from it: the
@@ -181,7 +182,7 @@ pub(crate) trait FrameSink {
     fn on_rest(&mut self, _out: &mut Vec<u8>) {}
 }
 
-/// How a read ended.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     /// The socket held less than was asked for.
@@ -192,7 +193,7 @@ pub(crate) enum Received {
     Closed,
 }
 
-/// What all connections of a thread read through.
+/// Read buffers shared by all connections of a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     room: Vec<u8>,
@@ -200,7 +201,7 @@ pub(crate) struct Scratch {
     spare: Vec<Vec<u8>>,
 }
 
-/// So many buffers of torn frames are kept for the next ones, if they are not longer than this.
+/// Maximum number of buffers of partial frames kept for reuse, and the maximum size of one, in bytes.
 const SPARES_MAX: usize = 16;
 const SPARE_BYTES_MAX: usize = 4 << 20;
 
@@ -246,8 +247,8 @@ impl Inbound {
         *self = Self::default();
     }
 
-    /// One read of at most `read_bytes` and the rest of a torn frame, handing every frame to `sink`. A frame that comes in
-    /// one read is looked at where it was read to; of a torn one, what came first is copied, once.
+    /// Reads once, at most `read_bytes` and the rest of a partial frame, and passes every frame to `sink`. A frame
+    /// that arrives in one read is not copied; of a partial one, the first part is copied, once.
     ///
     /// # Errors
     /// The peer broke the framing. A lost connection is no error but [`Received::Closed`].
@@ -361,7 +362,8 @@ impl Inbound {
     }
 }
 
-/// How long a frame is that begins with these bytes; until that is known, one byte more than these and four at least.
+/// Returns the length of the frame that begins with these bytes; while it is unknown, one byte more than these, at
+/// least four.
 fn known_len<S: FrameSink>(start: &[u8]) -> Result<usize, FrameError> {
     Ok(S::whole_len(start)?.unwrap_or((start.len() + 1).max(4)))
 }

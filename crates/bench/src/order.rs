@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-/// What one delivery meant to its consumer.
+/// Classification of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// The next one, or the first after a gap.
@@ -57,7 +57,7 @@ impl OrderCheck {
         }
     }
 
-    /// One delivery. A consumer that does not exist counts as a duplicate of nothing and is ignored.
+    /// Records one delivery. A delivery to a consumer that does not exist is ignored, and counts as a duplicate.
     #[inline]
     pub(crate) fn arrived(&mut self, consumer: u32, sequence: u32) -> Arrival {
         let Some(expected) = self.expected.get_mut(consumer as usize) else {

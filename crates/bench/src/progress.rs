@@ -1,4 +1,4 @@
-//! What a run says while it runs: one line that rewrites itself on a terminal, plain lines elsewhere. Always to stderr.
+//! Progress output of a run: one line that rewrites itself on a terminal, plain lines elsewhere. Always to stderr.
 
 use std::io::{IsTerminal as _, Write as _};
 

@@ -23,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const REDIRECTS_MAX: usize = 20;
 /// Requests unanswered at once.
 const UNDER_WAY_MAX: usize = 128;
-/// How often a request that is refused for the moment is put again, and after which pause.
+/// Number of attempts for a request that is refused temporarily, and the pause between them.
 const TRIES_MAX: u32 = 100;
 const TRY_AGAIN: Duration = Duration::from_millis(50);
 
@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    /// One lookup step: the broker that serves `topic`, or the one to ask next.
+    /// Performs one lookup step. Returns the broker that serves `topic`, or the one to ask next.
     fn lookup(&mut self, topic: &str, authoritative: bool) -> anyhow::Result<Found> {
         let id = self.request_id();
         let is_tls = matches!(self.stream, Socket::Tls(_));
@@ -109,7 +109,7 @@ impl Session {
         self.ask_each(requests, &mut || {})
     }
 
-    /// The same; `succeeded` hears of each that has.
+    /// Sends the requests like `ask_all`; `succeeded` is called for each that succeeds.
     pub(crate) fn ask_each<M: Fn(u64) -> Command>(
         &mut self,
         requests: impl Iterator<Item = (String, M)>,

@@ -1,4 +1,4 @@
-//! One flag that says "stop", set by Ctrl-C or SIGTERM.
+//! Stop flag, set by Ctrl-C or SIGTERM.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! How long messages spent in each stage of their way between two looks at a broker's metrics page.
+//! Time that messages spent in each stage of the broker, between two readings of its metrics page.
 
 use crate::http::HttpDoor;
 use crate::metrics::{self, Sample, bucket_quantile, stage_buckets};
@@ -11,7 +11,7 @@ const CURVE: [f64; 17] = [
 /// The histograms of a broker's stages, as its metrics page has them at one moment.
 pub struct StageBuckets(Vec<Sample>);
 
-/// What one stage took.
+/// Durations of one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageTimes {
     /// Its name as the broker gives it.
@@ -20,7 +20,7 @@ pub struct StageTimes {
     pub count: f64,
     /// Median, milliseconds; between the bounds of the broker's buckets it is interpolated.
     pub p50_ms: f64,
-    /// The same at 99 %.
+    /// 99th percentile, in milliseconds.
     pub p99_ms: f64,
     /// Points of the curve "time by percentile": (1/(1-quantile), milliseconds).
     pub curve: Vec<(f64, f64)>,
@@ -52,7 +52,7 @@ impl StageBuckets {
     }
 }
 
-/// Of cumulative buckets; nothing where no message was timed.
+/// Returns the times from cumulative buckets; `None` if no message was timed.
 fn times(stage: String, buckets: &[(f64, f64)]) -> Option<StageTimes> {
     let ms = |quantile| bucket_quantile(buckets, quantile).map(|seconds| seconds * 1e3);
     let count = buckets.iter().map(|(_, count)| *count).fold(0.0, f64::max);

@@ -12,13 +12,13 @@ use crate::http::HttpDoor;
 use crate::metrics::{self, Stage};
 use crate::procfs::{self, ProcessSample};
 
-/// Where the broker is and how to look at it. Dropping it stops a broker of the run's own.
+/// Broker to measure, and access to its state. Dropping it stops a broker that the run started.
 #[derive(Debug)]
 pub(crate) struct Target {
     own: Option<BrokerProcess>,
     /// `pulsar://host:port`.
     pub(crate) url: String,
-    /// How a run gets in there; a broker of its own asks for nothing.
+    /// Access settings of the run; a broker that it starts itself requires none.
     pub(crate) access: Access,
     /// Its HTTP door, if known.
     pub(crate) http: Option<HttpDoor>,
@@ -76,7 +76,7 @@ impl Target {
         self.own.as_ref().map_or_else(Vec::new, |own| own.home().dirs())
     }
 
-    /// Whether the broker belongs to this run and goes with it.
+    /// True if the run started the broker, and stops it at its end.
     pub(crate) fn is_own(&self) -> bool {
         self.own.is_some()
     }
@@ -93,7 +93,7 @@ impl Target {
         })
     }
 
-    /// One figure of its metrics page, the sum over its labels.
+    /// Returns a value of its metrics page, summed over its labels.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
         let samples = metrics::fetch(self.http.as_ref()?).ok()?;
         metrics::value(&samples, name)

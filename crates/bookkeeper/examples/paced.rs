@@ -1,9 +1,9 @@
-//! What bookies alone take, without a broker before them: this client appends entries to ledgers of three copies at a fixed rate, some each
-//! millisecond, and prints as JSON how long their ack quorum took and what processor time this process used. `tests/cluster/speed.sh` puts
-//! it beside brokers on the same bookies.
+//! Benchmark of bookies alone, without a broker: this client appends entries to ledgers of three copies at a fixed
+//! rate, some each millisecond, and prints as JSON the time to their ack quorum and the CPU time of this process.
+//! `tests/cluster/speed.sh` compares it with brokers on the same bookies.
 //!
-//! `paced ZOOKEEPER/ROOT LEDGERS ENTRY-BYTES ENTRIES-A-MILLISECOND ACK-QUORUM WARM-UP-MS MEASURED-MS`, where ROOT is the key below which
-//! `ledgers` is.
+//! `paced ZOOKEEPER/ROOT LEDGERS ENTRY-BYTES ENTRIES-A-MILLISECOND ACK-QUORUM WARM-UP-MS MEASURED-MS`, where ROOT is
+//! the key below which `ledgers` is.
 
 #![expect(clippy::print_stdout, reason = "its result")]
 
@@ -21,7 +21,7 @@ use pharos_ledger::{CreateOptions, LedgerEngine, LedgerWriter, Replication};
 use pharos_runtime::{Nanos, clock};
 use pharos_zookeeper::{ConnectOptions, ZooKeeper};
 
-/// One ledger, with the times at which entries were appended that are not acknowledged yet.
+/// Ledger, with the append times of entries that are not acknowledged yet.
 struct Ledger {
     writer: Arc<dyn LedgerWriter>,
     sent: RefCell<VecDeque<Nanos>>,
@@ -30,7 +30,7 @@ struct Ledger {
 /// The longest time that is told apart, in microseconds.
 const LONGEST: u64 = 60_000_000;
 
-/// What is measured, in microseconds; `None` while it warms up.
+/// Measured times, in microseconds; `None` during the warm-up.
 type Measured = Rc<RefCell<Option<Histogram<u64>>>>;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -146,7 +146,7 @@ impl Ledger {
     }
 }
 
-/// Of this process, of all its threads.
+/// Returns the CPU time of all threads of this process, in seconds.
 fn processor_seconds() -> Result<f64, Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();

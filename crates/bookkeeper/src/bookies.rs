@@ -1,9 +1,9 @@
-//! Which bookies there are, where they stand and how they do.
+//! Directory of the bookies: addresses, racks, groups, free space and health.
 //!
-//! Bookies that take writes have an ephemeral key below `available`; its value says under which address they listen. Racks and groups
-//! are what operators wrote into the key `bookies`, as Pulsar's `bookies set-bookie-rack` does: `{group: {bookie: {"rack": "/r/a"}}}`.
-//! A bookie that failed is in quarantine for a while: it gets nothing new unless there are too few others. One that gave an entry late
-//! or not at all is slow for a while: it is asked last.
+//! Bookies that take writes have an ephemeral key below `available`; its value holds their addresses. Operators write
+//! racks and groups into the key `bookies`, as Pulsar's `bookies set-bookie-rack` does: `{group: {bookie: {"rack":
+//! "/r/a"}}}`. A bookie that failed is in quarantine for a while: it gets nothing new unless there are too few
+//! others. A bookie that returned an entry late or not at all counts as slow for a while: it is asked last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -61,7 +61,7 @@ pub(crate) struct Directory {
 
 #[derive(Debug, Default)]
 struct KnownBookies {
-    /// Those that take writes.
+    /// Bookies that take writes.
     writable: BTreeSet<BookieId>,
     /// Addresses of those that were there once; entries are still read from them.
     addresses: BTreeMap<BookieId, String>,
@@ -71,7 +71,8 @@ struct KnownBookies {
     slow: BTreeMap<BookieId, Nanos>,
     /// Free bytes of their disks.
     room: BTreeMap<BookieId, u64>,
-    /// Who has the most is the next to be chosen: each choice gives each its share and takes one share of all from the chosen.
+    /// Credit per bookie. The one with the most is chosen next: each choice adds its share to every bookie, and takes
+    /// the sum of all shares from the chosen one.
     credit: BTreeMap<BookieId, i64>,
 }
 
@@ -99,7 +100,7 @@ impl Directory {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What stands below `available/` now: `prefix` is that key with its slash.
+    /// Replaces the writable bookies by the keys below `available/`; `prefix` is that key with its slash.
     pub(crate) fn update(&self, prefix: &str, items: &[Item]) {
         let mut known = self.lock();
         known.writable.clear();
@@ -121,10 +122,10 @@ impl Directory {
         }
     }
 
-    /// What operators wrote down of racks and groups.
+    /// Reads the racks and groups that operators configured.
     ///
     /// # Errors
-    /// It is something else; what was known stays.
+    /// The text has another format; the previous state is kept.
     pub(crate) fn describe(&self, text: &[u8]) -> Result<(), serde_json::Error> {
         let described: BTreeMap<String, BTreeMap<String, BookieAddresses>> = match text {
             [] => BTreeMap::new(),
@@ -143,18 +144,18 @@ impl Directory {
         Ok(())
     }
 
-    /// Where the bookie listens: `host:port`, as far as is known.
+    /// Returns the address of the bookie, `host:port`, as far as is known.
     pub(crate) fn address(&self, bookie: &BookieId) -> String {
         let address = self.lock().addresses.get(bookie).cloned();
         address.unwrap_or_else(|| bookie.as_str().to_owned())
     }
 
-    /// How many take writes.
+    /// Number of bookies that take writes.
     pub(crate) fn count(&self) -> usize {
         self.lock().writable.len()
     }
 
-    /// Those that take writes.
+    /// Returns the bookies that take writes.
     pub(crate) fn writable(&self) -> Vec<BookieId> {
         self.lock().writable.iter().cloned().collect()
     }
@@ -213,7 +214,7 @@ impl KnownBookies {
         self.places.get(bookie).cloned().unwrap_or_default()
     }
 
-    /// Whom to choose from, the most welcome first; the second offer is for when the first is not enough.
+    /// Returns the candidates, best first; the second list is used if the first is not enough.
     fn offers(
         &mut self,
         options: &PlacementOptions,
@@ -250,7 +251,7 @@ impl KnownBookies {
         bookies.into_iter().map(candidate).collect()
     }
 
-    /// What a bookie gets for each choice: the same for all, or by the room on its disks.
+    /// Returns the share of a bookie at each choice: the same for all, or by the free space on its disks.
     fn share(&self, options: &PlacementOptions, bookie: &BookieId, middle: u64) -> i64 {
         if !options.by_free_disk {
             return 1;
@@ -386,7 +387,7 @@ mod tests {
         assert_eq!(chooser(&directory, 3).replace(&[a, b, c], 0, &[]), None);
     }
 
-    /// How often each is chosen in so many ensembles of one.
+    /// Counts the choices of each bookie over `times` ensembles of one.
     fn counts(directory: &Directory, times: usize) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for _ in 0..times {

@@ -1,18 +1,18 @@
-//! What became of a call to a bookie.
+//! Result of a call to a bookie.
 
 use crate::entry::EntryError;
 use crate::wire::Status;
 
-/// Why a bookie did not do what it was asked to, or may not have.
+/// Failure of a call to a bookie; the bookie may have executed it nevertheless.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// It answered, and not with ok.
+    /// The bookie answered with a status other than ok.
     #[error("refused: {0}")]
     Refused(Status),
-    /// It did not answer in time, or the connection ended before it did. It may have done it.
+    /// The bookie did not answer in time, or the connection ended first. It may have executed the call.
     #[error("no answer: {0}")]
     NoAnswer(&'static str),
-    /// It was not asked: there is no connection, or too much waits for it already.
+    /// The call was not sent: there is no connection, or its queue is full.
     #[error("not sent: {0}")]
     NotSent(&'static str),
     /// Its copy of the entry is of no use.
@@ -21,7 +21,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether the bookie says for certain that it does not have what was asked for.
+    /// True if the bookie reports for certain that it does not have the requested entry.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused(Status::NoEntry | Status::NoLedger))

@@ -1,13 +1,15 @@
-//! What guards an entry on its way and at rest: the digest behind its header, and the keys that are made of a ledger's password.
+//! Integrity of entries in transit and at rest: the digest after the header, and the keys derived from a ledger's
+//! password.
 //!
-//! The digest covers header and payload. CRC32C is the default of Pulsar; the others are read and written as well, because
-//! ledgers that are there have them. A password is no secret in practice (Pulsar's is empty), it keeps ledgers from being mixed up.
+//! The digest covers header and payload. CRC32C is the default of Pulsar; the others are read and written as well,
+//! because existing ledgers use them. A password is no secret in practice (Pulsar's is empty); it keeps ledgers from
+//! being mixed up.
 
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use ring::{digest, hmac};
 
-/// How entries of a ledger are guarded.
+/// Digest type of a ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DigestType {
     /// CRC-32 as zlib has it, in 8 bytes.
@@ -37,7 +39,7 @@ impl DigestType {
     }
 }
 
-/// What a bookie compares before it lets anyone write to or fence a ledger: SHA-1 of "ledger" and the password.
+/// Key that a bookie compares before it accepts a write to a ledger or fences it: SHA-1 of "ledger" and the password.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MasterKey([u8; 20]);
 

@@ -19,7 +19,7 @@ const HEADER_BYTES: usize = 32;
 /// Bytes of the header of an explicit last-add-confirmed.
 const LAC_HEADER_BYTES: usize = 16;
 
-/// What a writer says with an entry.
+/// Header that a writer adds to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryHeader {
     /// The entry's id.
@@ -35,7 +35,7 @@ pub struct EntryHeader {
 pub struct PackedEntry {
     /// Header and digest.
     pub head: Bytes,
-    /// What was appended.
+    /// Appended payload.
     pub payload: Bytes,
 }
 
@@ -59,19 +59,19 @@ impl PackedEntry {
 /// An entry whose digest was right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What its writer said with it.
+    /// Header written with it.
     pub header: EntryHeader,
-    /// What was appended.
+    /// Appended payload.
     pub payload: Bytes,
 }
 
-/// Why bytes are not the entry they should be.
+/// Error in the bytes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// Shorter than its header and digest.
     #[error("{bytes} bytes are too few for an entry")]
     Short {
-        /// How many there are.
+        /// Number of bytes.
         bytes: usize,
     },
     /// The digest does not fit, or is of another kind than the ledger's.

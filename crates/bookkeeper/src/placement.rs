@@ -1,11 +1,11 @@
-//! Which bookies a ledger's new entries go to: copies of one entry apart from each other, as far as the bookies allow.
+//! Choice of the bookies for a ledger's new entries: copies of one entry are kept apart, as far as the bookies allow.
 //!
 //! ```text
 //!  ensemble of 4, write quorum 2     racks  a b a b      entries 0: a b   1: b a   2: a b   3: b a
 //! ```
-//! Two positions of an ensemble share entries when they are fewer than a write quorum apart on the ring. Such neighbours in one rack
-//! (or one region) are a conflict; a bookie is chosen that has the fewest. What is only preferred gives way to health; what is enforced
-//! does not.
+//! Two positions of an ensemble share entries if they are fewer than a write quorum apart on the ring. Such
+//! neighbours in one rack (or one region) are a conflict; the bookie with the fewest conflicts is chosen. Preferred
+//! spreading yields to health; enforced spreading does not.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,19 +25,20 @@ pub enum Spread {
     Regions,
 }
 
-/// How bookies are chosen.
+/// Policy for the choice of bookies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementOptions {
     /// Over what the copies of an entry are spread.
     pub spread: Spread,
-    /// So many racks (or regions) at least have a copy of each entry, if this is more than 1: a ledger that cannot have that is not
-    /// made, and a bookie is not exchanged for one that breaks it. A write quorum that is smaller counts instead.
+    /// Minimum number of racks (or regions) with a copy of each entry, enforced if greater than 1: a ledger that
+    /// cannot meet it is not created, and a bookie is not replaced by one that breaks it. A smaller write quorum
+    /// takes its place.
     pub apart_min: usize,
     /// Bookies with more room on their disks get more of the ledgers.
     pub by_free_disk: bool,
 }
 
-/// Where a bookie stands, as an operator wrote it down: `/region/rack`, or `/rack`.
+/// Location of a bookie, as configured by an operator: `/region/rack`, or `/rack`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RackPath {
     region: Arc<str>,
@@ -61,13 +62,13 @@ impl RackPath {
         }
     }
 
-    /// The same rack of the same region.
+    /// True for the same rack of the same region.
     fn is_rack_of(&self, other: &Self) -> bool {
         self == other
     }
 }
 
-/// Where bookies stand of which nothing is known.
+/// Location of bookies without a configured one.
 impl Default for RackPath {
     fn default() -> Self {
         Self::new("default-region", "default-rack")
@@ -180,7 +181,7 @@ impl PlacementOptions {
         conflicts
     }
 
-    /// Whether every entry has copies as far apart as is enforced.
+    /// True if the copies of every entry are as far apart as is enforced.
     fn is_enough(&self, quorum: Quorum, places: &[&RackPath]) -> bool {
         if !self.is_enforced() {
             return true;

@@ -1,12 +1,12 @@
-//! Which bookies an entry goes to, and when enough of them have answered.
+//! Write sets of entries, and the number of answers that confirm an entry.
 //!
 //! ```text
 //!  ensemble of 5, write quorum 3        entry 0: 0 1 2      entry 3: 3 4 0
 //!  positions  0 1 2 3 4                 entry 1:   1 2 3    entry 4: 4 0 1
 //! ```
-//! An entry is confirmed with the answers of its ack quorum. So an entry of which at least `write − ack + 1` bookies of its write
-//! set can say that they do not have it, and never will, was not confirmed; and once every possible write set has fewer than `ack`
-//! bookies that did not promise to take nothing more, no further entry can be.
+//! An entry is confirmed with the answers of its ack quorum. So an entry was not confirmed if at least `write − ack +
+//! 1` bookies of its write set report that they do not have it, and never will. And no further entry can be confirmed
+//! once every possible write set has fewer than `ack` bookies that did not promise to accept nothing more.
 
 use pharos_types::EntryId;
 
@@ -73,7 +73,7 @@ impl Quorum {
         self.ack
     }
 
-    /// How many of a write set must not have an entry for it to be certain that it was not confirmed.
+    /// Number of bookies of a write set that must lack an entry to prove that it was not confirmed.
     #[must_use]
     pub fn refuting(self) -> usize {
         self.write - self.ack + 1
@@ -86,14 +86,14 @@ impl Quorum {
         (0..self.write as u64).map(move |step| ((first + step) % ensemble) as usize)
     }
 
-    /// Whether `entry` is written to this position.
+    /// True if `entry` is written to this position.
     #[must_use]
     pub fn has(self, entry: EntryId, position: usize) -> bool {
         self.write_set(entry).any(|at| at == position)
     }
 
-    /// Whether no entry can be confirmed any more without a bookie of `answered`: in each write set fewer than an ack quorum is
-    /// missing.
+    /// True if no entry can be confirmed any more without a bookie of `answered`: each write set lacks fewer than an
+    /// ack quorum.
     #[must_use]
     pub fn is_covered_by(self, answered: Positions) -> bool {
         (0..self.ensemble as u64).all(|first| {
@@ -122,31 +122,31 @@ impl Positions {
         self.0 &= !bit(position);
     }
 
-    /// Whether it is there.
+    /// True if the position is in the set.
     #[must_use]
     pub fn contains(self, position: usize) -> bool {
         self.0 & bit(position) != 0
     }
 
-    /// How many there are.
+    /// Number of positions.
     #[must_use]
     pub fn count(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there is none.
+    /// True if the set is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those in both.
+    /// Intersection of both sets.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those in either.
+    /// Union of both sets.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -219,7 +219,8 @@ mod tests {
         assert!(covered(quorum(4, 3, 2), &[0, 1, 2]) && !covered(quorum(4, 3, 2), &[0, 1]));
     }
 
-    /// What the definition says, by trying every way in which bookies that did not answer could confirm an entry.
+    /// Coverage matches its definition, tested with every way in which bookies that did not answer could confirm an
+    /// entry.
     #[test]
     fn coverage_is_as_defined() {
         for ensemble in 1..=5 {

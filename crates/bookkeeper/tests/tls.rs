@@ -99,7 +99,7 @@ async fn engine(cluster: &Cluster, tls: Option<Arc<ClientConfig>>) -> BookKeeper
         .await
 }
 
-/// Whether a ledger is written and read.
+/// True if a ledger can be written and read.
 async fn works(engine: &BookKeeper) -> bool {
     let writer = engine.create(CreateOptions::default()).await.unwrap();
     let payloads = [Bytes::from(vec![1; 300_000]), Bytes::from_static(b"two")];

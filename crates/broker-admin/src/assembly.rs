@@ -25,7 +25,7 @@ use crate::stats::StatsFlags;
 /// Consumers of a broadcast subscription that its stats show: the slowest.
 const BROADCAST_ROWS: usize = 10;
 
-/// What stats are put together from.
+/// Sources of a topic's stats.
 pub(crate) struct Assembly<'a> {
     pub(crate) topic: &'a TopicFigures,
     pub(crate) live: &'a Live,
@@ -126,7 +126,7 @@ impl Assembly<'_> {
         stats
     }
 
-    /// When the first of the clients that are here connected; the sending cannot have begun much earlier.
+    /// Returns the connection time of the oldest connected client; messages cannot have been sent much earlier.
     fn oldest_client_ms(&self) -> u64 {
         let subscriptions = &self.topic.subscriptions;
         let consumers = subscriptions
@@ -138,7 +138,7 @@ impl Assembly<'_> {
             .unwrap_or(self.topic.log.created_ms)
     }
 
-    /// What went on with the stream consumers of a subscription since they joined.
+    /// Returns the activity of a subscription's stream consumers since they joined.
     fn live_activity(&self, subscription: &SubscriptionFigures) -> Activity {
         let mut all = Activity::default();
         for stream in subscription
@@ -322,7 +322,7 @@ impl Assembly<'_> {
         }
     }
 
-    /// When a consumer last gave permits: as a stream consumer, or to the topic's home.
+    /// Returns the time of a consumer's last permits, as a stream consumer or at the topic's home.
     fn flow_at_ms(&self, consumer: &ConsumerFigures) -> i64 {
         let stream = self.live.get(consumer.key);
         signed(

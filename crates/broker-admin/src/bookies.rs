@@ -16,23 +16,23 @@ use serde_json::{Map, Value};
 use crate::brokers::Stores;
 use crate::error::AdminError;
 
-/// How often a change is tried while others change the same.
+/// Number of attempts for a change while others change the same.
 const TRIES: usize = 5;
 
 /// The largest name of a bookie or a group, and the largest rack.
 const NAME_BYTES_MAX: usize = 256;
 
-/// What is written down: bookies by group.
+/// Rack assignments: bookies by group.
 pub type Racks = BTreeMap<String, Map<String, Value>>;
 
 /// Bookies that take writes now, by name.
 pub type WritableBookies = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 
-/// Where ledgers are on bookies.
+/// Access to the bookies that store ledgers.
 pub struct BookieStore {
-    /// Those that take writes now; it does not wait.
+    /// Returns the bookies that take writes now, without waiting.
     pub writable: WritableBookies,
-    /// Where they are registered.
+    /// Metadata store in which they are registered.
     pub metadata: Arc<dyn MetadataStore>,
     /// The key of what is written down of racks.
     pub racks_key: String,
@@ -57,17 +57,17 @@ impl BookieAdmin {
             .ok_or_else(|| AdminError::NotImplemented(no_bookies.to_owned()))
     }
 
-    /// How many take writes; `None`: ledgers are on this machine.
+    /// Returns the number of bookies that take writes; `None`: ledgers are on this machine.
     #[must_use]
     pub fn count(&self) -> Option<usize> {
         let store = self.store().ok()?;
         Some((store.writable)().len())
     }
 
-    /// Whether the copies that a policy `persistence` asks for can be kept now.
+    /// Checks that the copies of a policy `persistence` can be stored now.
     ///
     /// # Errors
-    /// `Precondition`: fewer bookies take writes than a ledger is to have; `Invalid`: it is no such policy.
+    /// `Precondition`: fewer bookies take writes than the ensemble requires; `Invalid`: the policy cannot be parsed.
     pub fn check_persistence(&self, policy: &Value) -> Result<(), AdminError> {
         let Some(bookies) = self.count().filter(|_| !policy.is_null()) else {
             return Ok(());
@@ -83,10 +83,10 @@ impl BookieAdmin {
         )))
     }
 
-    /// Whether the groups that a policy `bookieAffinityGroup` names are written down.
+    /// Checks that the groups in a policy `bookieAffinityGroup` exist.
     ///
     /// # Errors
-    /// As [`racks`](Self::racks); `Precondition`: one is not; `Invalid`: it is no such policy.
+    /// As [`racks`](Self::racks); `Precondition`: a group does not exist; `Invalid`: the policy cannot be parsed.
     pub async fn check_groups(&self, policy: &Value) -> Result<(), AdminError> {
         let wanted = BookieAffinityGroupData::deserialize(policy);
         let wanted = wanted.map_err(|error| AdminError::Invalid(error.to_string()))?;
@@ -101,7 +101,7 @@ impl BookieAdmin {
         }
     }
 
-    /// Those that take writes.
+    /// Returns the bookies that take writes.
     ///
     /// # Errors
     /// `NotImplemented`: ledgers are on this machine.
@@ -109,15 +109,15 @@ impl BookieAdmin {
         Ok((self.store()?.writable)())
     }
 
-    /// What is written down: bookies by group.
+    /// Returns the rack assignments: bookies by group.
     ///
     /// # Errors
-    /// `NotImplemented`; `Unavailable`: the metadata cannot be read; `Internal`: what is there is not understood.
+    /// `NotImplemented`; `Unavailable`: the metadata cannot be read; `Internal`: the stored assignments are invalid.
     pub async fn racks(&self) -> Result<Racks, AdminError> {
         Ok(read(self.store()?).await?.0)
     }
 
-    /// What is written down of one bookie.
+    /// Returns the rack assignment of one bookie.
     ///
     /// # Errors
     /// As [`racks`](Self::racks); `NotFound`.
@@ -160,7 +160,7 @@ impl BookieAdmin {
         }
     }
 
-    /// Whether `change` did anything; then it is written.
+    /// Applies `change` to the rack assignments and stores them if it returns true. Returns the same.
     async fn change(&self, change: impl Fn(&mut Racks) -> bool) -> Result<bool, AdminError> {
         let store = self.store()?;
         for _ in 0..TRIES {
@@ -187,7 +187,7 @@ fn not_found(bookie: &str) -> AdminError {
     AdminError::NotFound(format!("nothing is written down of bookie {bookie}"))
 }
 
-/// Whether the bookie was in a group. A group without bookies goes.
+/// Removes the bookie, and a group without bookies. True if the bookie was in a group.
 fn take_out(racks: &mut Racks, bookie: &str) -> bool {
     let mut was_there = false;
     racks.retain(|_, members| {

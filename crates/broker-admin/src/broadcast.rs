@@ -20,19 +20,19 @@ use pharos_topic::{ConsumerFigures, CursorFigures, SubscriptionFigures, TopicFig
 
 /// The most that are listed as the slowest.
 const SLOWEST_MAX: usize = 1000;
-/// What an acknowledged range costs in memory, about.
+/// Approximate memory of an acknowledged range, in bytes.
 const RANGE_BYTES: u64 = 32;
 
-/// What broadcast stream consumers to list.
+/// Selection of broadcast stream consumers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BroadcastQuery {
-    /// How many of the slowest; 1000 where more are asked for.
+    /// Number of the slowest to list; at most 1000.
     pub slowest: usize,
-    /// Whether to list all of them as well.
+    /// True to list all of them as well.
     pub consumers: bool,
 }
 
-/// What is to say about a broadcast subscription and its stream consumers.
+/// Returns the details of a broadcast subscription and its stream consumers.
 pub(crate) async fn details(
     homes: &Homes,
     name: TopicName,
@@ -157,7 +157,7 @@ pub(crate) fn lowest(topic: &TopicFigures, subscription: &SubscriptionFigures, l
         .unwrap_or(topic.log.end)
 }
 
-/// What rows are made of.
+/// Sources of the rows.
 struct Rows<'a> {
     topic: &'a TopicFigures,
     live: &'a Live,

@@ -14,19 +14,19 @@ use crate::meters::Meters;
 use crate::snapshot::{MetricFamily, MetricsSnapshot};
 use crate::{health, metrics};
 
-/// What crates below the broker say of themselves for the metrics page.
+/// Metrics of the crates below the broker.
 pub type FamilySource = Box<dyn Fn() -> Vec<MetricFamily> + Send + Sync>;
 
-/// Why the stores below do not take writes now.
+/// Reason why the stores below do not accept writes now.
 pub type HealthSource = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// What the stores below say of themselves; nothing of it waits.
+/// Health and metrics of the stores below, available without waiting.
 pub struct Stores {
     /// More families for the metrics page; asked for each page.
     pub families: FamilySource,
-    /// Whether they take writes.
+    /// Health: the reason if they do not accept writes.
     pub health: HealthSource,
-    /// Where ledgers are, when that is on bookies.
+    /// Access to bookies, if ledgers are on them.
     pub bookies: Option<BookieStore>,
 }
 
@@ -36,7 +36,7 @@ pub struct BrokerAdmin {
     pub(crate) homes: Homes,
     pub(crate) meters: Arc<Meters>,
     stores: Option<Arc<Stores>>,
-    /// One bundle at a time is cut.
+    /// Limit of one bundle split at a time.
     splits: Arc<Semaphore>,
 }
 
@@ -69,8 +69,8 @@ impl BrokerAdmin {
         }
     }
 
-    /// Why the broker does not take work now: it is stopping, or storage or metadata refuse writes, for good or for the moment.
-    /// `None`: it does.
+    /// Returns the reason why the broker is not ready: it is stopping, or storage or metadata refuse writes,
+    /// permanently or for the moment. `None`: it is ready.
     #[must_use]
     pub fn why_not_ready(&self) -> Option<String> {
         if self.homes.broker.shared.shutdown.is_triggered() {
@@ -79,10 +79,10 @@ impl BrokerAdmin {
         self.stores.as_ref().and_then(|stores| (stores.health)())
     }
 
-    /// Whether the broker called `to` has the bundle `<tenant>/<namespace>/<range>`.
+    /// True if the broker called `to` owns the bundle `<tenant>/<namespace>/<range>`.
     ///
     /// # Errors
-    /// `BundleElsewhere`: a third one has it.
+    /// `BundleElsewhere`: a third broker owns it.
     pub fn has_bundle(&self, bundle: &str, to: Option<&str>) -> Result<bool, AdminError> {
         match self.homes.broker.shared.placement.owner_of_bundle(bundle) {
             Owner::Other(owner) if to == Some(owner.broker_id()) => Ok(true),
@@ -108,7 +108,7 @@ impl BrokerAdmin {
         Ok(Some((leader.broker_id().to_owned(), leader.http_url.clone())))
     }
 
-    /// Whether this broker has the bundle `<tenant>/<namespace>/<range>`.
+    /// True if this broker owns the bundle `<tenant>/<namespace>/<range>`.
     #[must_use]
     pub fn owns_bundle(&self, bundle: &str) -> bool {
         self.homes.broker.shared.placement.owner_of_bundle(bundle) == Owner::Us
@@ -178,10 +178,10 @@ impl BrokerAdmin {
         self.homes.broker.shared.placement.brokers()
     }
 
-    /// What this broker told others of its load.
+    /// Returns the load report that this broker published last.
     ///
     /// # Errors
-    /// `NotFound`: it is the only one there can be, or has told nothing yet.
+    /// `NotFound`: the broker is standalone, or has published none yet.
     pub fn load_report(&self) -> Result<LoadReport, AdminError> {
         let report = self.homes.broker.shared.placement.load_report();
         let none = || AdminError::NotFound("this broker tells no other of its load".to_owned());

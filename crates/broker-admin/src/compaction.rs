@@ -33,7 +33,7 @@ impl CompactionAdmin {
         asked.await
     }
 
-    /// What came of the last run since the topic was loaded.
+    /// Returns the result of the last run since the topic was loaded.
     ///
     /// # Errors
     /// `NotFound`.

@@ -1,5 +1,5 @@
-//! Why a verb was not carried out, and how errors of the catalog, of topics and of cursors become one: one exhaustive match per
-//! family.
+//! Errors of admin operations, and their conversion from errors of the catalog, of topics and of cursors: one
+//! exhaustive match per family.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use pharos_cluster::BrokerAddresses;
 use pharos_metadata::{ReadError, WriteError};
 use pharos_types::TopicName;
 
-/// Why an admin verb was not carried out. Each carries the sentence that the client shows.
+/// Failure of an admin operation. Each carries the sentence that the client shows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {
     /// Something named in the call does not exist (404).
     #[error("{0}")]
     NotFound(String),
-    /// It exists already, is not empty, or is being changed by another request (409).
+    /// The object exists already, is not empty, or is being changed by another request (409).
     #[error("{0}")]
     Conflict(String),
     /// A name or value is wrong, or producers or consumers stand in the way (412).
     #[error("{0}")]
     Precondition(String),
-    /// Not possible for this kind of topic (405).
+    /// The operation is not possible for this kind of topic (405).
     #[error("{0}")]
     NotAllowed(String),
     /// An argument makes no sense (400).
@@ -43,7 +43,7 @@ pub enum AdminError {
     Elsewhere {
         /// The topic that was asked for, or a partition of it.
         topic: TopicName,
-        /// Where its broker is.
+        /// Addresses of its broker.
         addresses: Arc<BrokerAddresses>,
     },
     /// The topic's namespace is not on this cluster: ask a peer that it is on (307), if there is one (412).
@@ -54,10 +54,10 @@ pub enum AdminError {
     BundleElsewhere {
         /// `<tenant>/<namespace>/<range>`.
         bundle: String,
-        /// Where that broker is.
+        /// Addresses of that broker.
         addresses: Arc<BrokerAddresses>,
     },
-    /// Not now: starting, stopping or overloaded; try again (503).
+    /// The broker is starting, stopping or overloaded; try again (503).
     #[error("{0}")]
     Unavailable(String),
     /// The role may not do this (403).

@@ -9,7 +9,7 @@ use crate::homes::Homes;
 use pharos_broker::ids::{ConsumerKey, TopicId};
 use pharos_topic::{AckFigures, CursorFigures, StreamConsumerFigures, TopicFigures, Wanted};
 
-/// What stream consumers say, by consumer.
+/// Figures of stream consumers, by consumer.
 #[derive(Default)]
 pub(crate) struct Live(HashMap<ConsumerKey, StreamConsumerFigures>);
 
@@ -32,7 +32,7 @@ impl Live {
         self.get(cursor.handed_over_to?)
     }
 
-    /// What is known best of a cursor's acknowledgements.
+    /// Returns the most recent figures of a cursor's acknowledgements.
     pub(crate) fn acks<'a>(&'a self, cursor: &'a CursorFigures) -> &'a AckFigures {
         self.of(cursor).map_or(&cursor.acks, |consumer| &consumer.acks)
     }
@@ -60,7 +60,7 @@ impl Homes {
         Ok((figures, live))
     }
 
-    /// What every stream consumer of a topic says, in one round over the shards.
+    /// Returns the figures of every stream consumer of a topic, in one round over the shards.
     async fn stream_consumers(&self, topic: TopicId, with_ranges: bool) -> Result<Live, AdminError> {
         Ok(Live::new(self.broker.stream_consumers(topic, with_ranges).await?))
     }

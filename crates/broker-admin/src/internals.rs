@@ -17,7 +17,7 @@ use pharos_replication::cursor_name;
 use pharos_runtime::iso_time;
 use pharos_topic::{LogFigures, ReplicatorFigures, SubscriptionFigures, TopicFigures, Wanted};
 
-/// What is stored of a log.
+/// Returns the stored metadata of a log.
 async fn stored_info(homes: &Homes, name: &str) -> Result<Option<stored::ManagedLedgerInfo>, AdminError> {
     let internal = |error: &dyn std::fmt::Display| AdminError::Internal(error.to_string());
     let key = format!("{}{name}", stored::INFO_PREFIX);
@@ -83,7 +83,8 @@ pub(crate) async fn stats(
     Ok(stats)
 }
 
-/// What is stored; the cursors only of a topic that is loaded, since only the loaded topic may open their log.
+/// Returns the stored metadata; cursors are included only for a loaded topic, since only the loaded topic may open
+/// their log.
 pub(crate) async fn info(homes: &Homes, name: TopicName) -> Result<ManagedLedgerInfo, AdminError> {
     check_stored(&name)?;
     let home = homes.home(&name).await?;

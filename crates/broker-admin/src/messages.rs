@@ -15,13 +15,13 @@ use crate::place::{Place, ordinal_of};
 /// A stored entry, to look at.
 #[derive(Clone, Debug)]
 pub struct StoredEntry {
-    /// Where it is.
+    /// Position of the message.
     pub position: Position,
     /// Message metadata and payload as on the wire, without the frame around them.
     pub payload: Bytes,
 }
 
-/// What an `examine` counts from.
+/// Start of an `examine`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExamineFrom {
     /// The first message, forwards.

@@ -17,25 +17,25 @@ use pharos_topic::{RateWindow, Rates};
 pub(crate) const ROWS_MAX: usize = 1000;
 /// Meters that were not asked for this long are forgotten.
 const IDLE_MS: u64 = 600_000;
-/// How often that is looked at.
+/// Interval of the removal of idle rate windows, in milliseconds.
 const SWEEP_MS: u64 = 60_000;
 
-/// What is counted.
+/// Source of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Meter {
     /// Everything a topic sent.
     TopicOut(TopicId),
-    /// Of a subscription.
+    /// Counter of a subscription.
     Subscription(TopicId, String, Counted),
-    /// Of a consumer.
+    /// Counter of a consumer.
     Consumer(u64, Counted),
-    /// What a producer published.
+    /// Messages published by a producer.
     Producer(u64),
-    /// Of a replicator to a cluster.
+    /// Counter of a replicator to a cluster.
     Replicator(TopicId, String, Counted),
 }
 
-/// What of a subscription, a consumer or a replicator is counted.
+/// Counted event of a subscription, a consumer or a replicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Counted {
     Sent,

@@ -37,7 +37,7 @@ impl OffloadAdmin {
         asked.await
     }
 
-    /// What came of the last [`offload`](Self::offload) since the topic was loaded.
+    /// Returns the result of the last [`offload`](Self::offload) since the topic was loaded.
     ///
     /// # Errors
     /// `NotAllowed` on a non-persistent topic; `NotFound`.

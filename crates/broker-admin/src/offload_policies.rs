@@ -1,4 +1,5 @@
-//! Whether offload policies can be acted on: a policy that is stored and ignored is worse than none.
+//! Validation of offload policies: a policy that cannot be applied is refused, because one that is stored and ignored
+//! is worse than none.
 
 use pharos_admin_api::OffloadPolicies;
 use pharos_broker::Options;

@@ -16,7 +16,7 @@ use crate::stats::StatsAdmin;
 use crate::subscriptions::SubscriptionAdmin;
 use crate::topics::TopicAdmin;
 
-/// What can be administered, one type each. Cheap to clone.
+/// Resources that can be administered, one type each. Cheap to clone.
 #[derive(Clone)]
 pub struct Resources {
     /// Topics, whole and partitioned.
@@ -40,7 +40,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Those of `broker`.
+    /// Returns the resources of `broker`.
     #[must_use]
     pub fn of(broker: &Broker) -> Self {
         Self::over(broker, None)

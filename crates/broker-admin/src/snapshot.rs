@@ -59,11 +59,11 @@ impl Stage {
 /// Everything that the metrics page shows, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct MetricsSnapshot {
-    /// One per loaded topic.
+    /// Metrics of each loaded topic.
     pub topics: Vec<TopicMetrics>,
-    /// What topics had counted that are not loaded any more, by namespace.
+    /// Totals of topics that are not loaded any more, by namespace.
     pub past: BTreeMap<NamespaceName, PastTotals>,
-    /// The same of namespaces that do not exist any more.
+    /// Totals of namespaces that do not exist any more.
     pub past_gone: PastTotals,
     /// Connections of all front doors.
     pub connections: ConnectionCounters,
@@ -83,7 +83,7 @@ pub struct MetricsSnapshot {
     pub entries_unreadable_total: u64,
     /// Reads that moved consumers past a lost entry: one for each entry and subscription, or each shard that listens.
     pub lost_skipped_total: u64,
-    /// What happened on broadcast subscriptions since the start, also of topics that are not loaded any more.
+    /// Events on broadcast subscriptions since the start, including topics that are not loaded any more.
     pub broadcast: BroadcastCounts,
     /// Bytes held or reserved of entries read back for stream consumers and subscriptions that are behind.
     pub catch_up_read_cache_bytes: u64,
@@ -95,11 +95,11 @@ pub struct MetricsSnapshot {
     pub set_aside_bytes_total: u64,
     /// Reads for such stream consumers that wait for room.
     pub catch_up_reads_waiting: u64,
-    /// What storage, caches and metadata say of themselves; rendered as it is.
+    /// Metrics of storage, caches and metadata, rendered unchanged.
     pub families: Vec<MetricFamily>,
 }
 
-/// One topic on the metrics page.
+/// Metrics of one topic.
 #[derive(Clone, Debug)]
 pub struct TopicMetrics {
     /// The topic.
@@ -121,9 +121,9 @@ pub struct ConnectionCounters {
     pub active: u64,
     /// Accepted.
     pub created_total: u64,
-    /// Of them, that said a good CONNECT.
+    /// Connections with a successful CONNECT.
     pub create_success_total: u64,
-    /// Of them, that did not.
+    /// Connections with a failed or missing CONNECT.
     pub create_fail_total: u64,
     /// Closed.
     pub closed_total: u64,
@@ -143,9 +143,9 @@ pub struct LookupCounters {
 pub struct MetricFamily {
     /// Full name with unit suffix: `pharos_journal_sync_seconds`.
     pub name: &'static str,
-    /// One sentence.
+    /// Help text, in one sentence.
     pub help: &'static str,
-    /// What kind it is.
+    /// Metric type.
     pub kind: MetricKind,
     /// Its values.
     pub samples: Vec<MetricSample>,
@@ -160,13 +160,13 @@ pub enum MetricKind {
     Gauge,
     /// Durations, shown as buckets, sum and count.
     Histogram,
-    /// The same in milliseconds, with the buckets that Pulsar has.
+    /// Histogram in milliseconds, with the buckets that Pulsar has.
     MillisecondHistogram,
     /// Durations in milliseconds, shown as quantiles, sum and count.
     Summary,
 }
 
-/// One value of a metric.
+/// Value of a metric.
 #[derive(Clone, Debug)]
 pub enum MetricSample {
     /// A number.

@@ -14,19 +14,19 @@ use crate::brokers::BrokerAdmin;
 use crate::error::AdminError;
 use crate::metrics;
 
-/// So many bundles are cut in one look at most, so that what follows from it is seen before the next.
+/// Maximum number of bundles split in one round, so that the effect can be seen before the next.
 const SPLITS_MAX: usize = 10;
 
-/// When bundles are cut, and where.
+/// Conditions and algorithm of automatic bundle splits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SplitOptions {
-    /// What one may carry.
+    /// Limits of a bundle's load.
     pub limits: BundleLimits,
     /// Bundles of a namespace; one with so many is not cut any more.
     pub bundles_max: u32,
-    /// Where; `Positions` cuts nothing, for there is none to say them.
+    /// Split algorithm; `Positions` splits nothing, because no positions are given.
     pub division: BundleDivision,
-    /// Whether other brokers get parts.
+    /// True if parts are unloaded, so that other brokers can take them.
     pub unload: bool,
 }
 
@@ -39,7 +39,7 @@ struct Weight {
 }
 
 impl SplitOptions {
-    /// Where a bundle is cut that has these topics; `None`: it cannot be.
+    /// Returns the hash at which to split a bundle with these topics; `None`: it cannot be split.
     fn border(&self, range: &BundleRange, topics: &[Weight]) -> Option<u32> {
         let border = match self.division {
             BundleDivision::Range => Some(range.middle()),
@@ -51,11 +51,11 @@ impl SplitOptions {
     }
 }
 
-/// What loaded topics do, by bundle `<tenant>/<namespace>/<range>`.
+/// Load of loaded topics, by bundle `<tenant>/<namespace>/<range>`.
 type Carried = BTreeMap<String, (BundleLoad, Vec<Weight>)>;
 
 impl BrokerAdmin {
-    /// What the loaded topics of this broker do, by bundle `<tenant>/<namespace>/<range>`.
+    /// Returns the load of this broker's loaded topics, by bundle `<tenant>/<namespace>/<range>`.
     ///
     /// # Errors
     /// `Unavailable`: the broker stops.

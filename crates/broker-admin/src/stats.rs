@@ -1,4 +1,4 @@
-//! What goes on on a topic, and what it is made of.
+//! Stats of a topic.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::meters::Meters;
 use crate::place::{Place, ordinal_of};
 use crate::topics::LastMessage;
 
-/// What to leave out of, or to work out for, a topic's stats. The default is the cheapest complete picture.
+/// Parts of a topic's stats to leave out or to compute. The default is the cheapest complete result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatsFlags {
     /// Count the backlog exactly rather than from counters.

@@ -241,7 +241,7 @@ impl SubscriptionAdmin {
         set.await
     }
 
-    /// Whether a subscription is replicated to other clusters.
+    /// True if a subscription is replicated to other clusters.
     ///
     /// # Errors
     /// See the [type](Self).

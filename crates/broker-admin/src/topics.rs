@@ -47,13 +47,13 @@ impl TopicAdmin {
         Self { homes }
     }
 
-    /// Whether this broker serves a topic now. Takes none.
+    /// True if this broker serves a topic now. Does not take ownership.
     #[must_use]
     pub fn serves(&self, topic: &TopicName) -> bool {
         matches!(self.homes.broker.shared.placement.of(topic), Placed::Here(_))
     }
 
-    /// Whether this broker has loaded a topic.
+    /// True if this broker has loaded a topic.
     ///
     /// # Errors
     /// `Unavailable`: the broker stops.
@@ -107,7 +107,7 @@ impl TopicAdmin {
         Ok(self.homes.broker.delete_topic(home, topic, force).await?)
     }
 
-    /// Whether properties make a new topic a shadow that cannot be.
+    /// Checks that the properties of a new topic do not make it an invalid shadow topic.
     pub(crate) fn check_shadow(
         &self,
         topic: &TopicName,
@@ -151,7 +151,7 @@ impl TopicAdmin {
         Ok(())
     }
 
-    /// Whether a topic may be deleted, as far as its shadows go: they end with it.
+    /// Refuses to delete a topic with shadow topics, unless `force` is set: they end with it.
     pub(crate) fn check_no_shadows(&self, topic: &TopicName, force: bool) -> Result<(), AdminError> {
         let is_source = !Shadows::of(self.homes.catalog()).topics_of(topic).is_empty();
         if is_source && !force {

@@ -32,7 +32,7 @@ const SHARDS_PER_LISTER: usize = 4;
 /// The running broker. Cheap to clone; usable from any thread.
 #[derive(Clone)]
 pub struct Broker {
-    /// What all shards share.
+    /// State shared by all shards.
     pub shared: Arc<Shared>,
     inboxes: Arc<[mpsc::Sender<Vec<Message>>]>,
 }
@@ -127,7 +127,7 @@ pub fn start_among(
 }
 
 impl Broker {
-    /// How many shards there are.
+    /// Number of shards.
     #[must_use]
     pub fn shard_count(&self) -> usize {
         self.inboxes.len()

@@ -35,7 +35,7 @@ impl BundleRange {
         (of(&self.low), of(&self.high))
     }
 
-    /// Whether the range can be cut at all of these: they rise, and each leaves something on both sides.
+    /// True if the range can be split at all of these: they rise, and each leaves hashes on both sides.
     #[must_use]
     pub fn can_be_cut_at(&self, borders: &[u32]) -> bool {
         let (low, high) = self.hashes();
@@ -43,7 +43,7 @@ impl BundleRange {
         inside && !borders.is_empty() && borders.windows(2).all(|pair| pair.first() < pair.last())
     }
 
-    /// What it is cut into.
+    /// Returns the parts after the split.
     #[must_use]
     pub fn cut_at(&self, borders: &[u32]) -> Vec<Self> {
         let inner = borders.iter().map(|border| written(*border));
@@ -76,7 +76,7 @@ fn written(border: u32) -> String {
     format!("{border:#010x}")
 }
 
-/// How many bundles a namespace has.
+/// Number of bundles of a namespace.
 #[must_use]
 pub fn count_bundles(policies: &Policies) -> usize {
     let borders = policies

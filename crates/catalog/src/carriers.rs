@@ -37,10 +37,10 @@ const CARRIED: &str = "pharosCarried";
 const PREFIX: &str = "__carrier__";
 const MARK: &str = "__";
 
-/// That a broadcast subscription has carriers. Written `2/5f3a`.
+/// Carriers of a broadcast subscription. Written `2/5f3a`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CarrierSlots {
-    /// How many slots it has, the topic's own among them: 2 to [`CARRIERS_MAX`].
+    /// Number of slots, the topic's own included: 2 to [`CARRIERS_MAX`].
     pub slots: u32,
     /// Tells it from an earlier subscription of its name.
     pub id: u64,
@@ -53,7 +53,7 @@ impl CarrierSlots {
         hash::bundle_hash(consumer) % self.slots.max(1)
     }
 
-    /// What the properties of a subscription say.
+    /// Reads the carriers from the properties of a subscription.
     #[must_use]
     pub fn of_properties(properties: &[(String, String)]) -> Option<Self> {
         let mut said = properties.iter().filter(|(name, _)| name == CARRIERS);
@@ -90,16 +90,17 @@ impl FromStr for CarrierSlots {
 /// In which way all consumers of a subscription are moved together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarrierMoveKind {
-    /// They are at the place, wherever they were.
+    /// The consumers are at the position, wherever they were.
     Reset,
-    /// They have acknowledged what is before the place.
+    /// The consumers have acknowledged everything before the position.
     Past,
 }
 
-/// How all consumers of a subscription with carriers were moved together last. Written `7r12:45` or `8p12:45`; `9r` is before all
-/// entries.
+/// Last common move of all consumers of a subscription with carriers. Written `7r12:45` or `8p12:45`; `9r` is before
+/// all entries.
 ///
-/// The owner of the topic notes it; a carrier does it, and stores the number in its subscription ([`CARRIER_MOVED`]).
+/// The owner of the topic stores it; a carrier executes it, and stores the number in its subscription
+/// ([`CARRIER_MOVED`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CarrierMove {
     /// Rises from move to move, from 1.
@@ -163,7 +164,7 @@ impl FromStr for CarrierMove {
     }
 }
 
-/// What is on record of a subscription: [`CarrierSlots`], and behind a space the last [`CarrierMove`].
+/// Parses the record of a subscription: [`CarrierSlots`], followed by a space and the last [`CarrierMove`].
 fn on_record_of(text: &str) -> Option<(CarrierSlots, Option<CarrierMove>)> {
     let (slots, moved) = text.split_once(' ').unwrap_or((text, ""));
     Some((slots.parse().ok()?, moved.parse().ok()))
@@ -189,7 +190,7 @@ pub fn carriers_of(topic: &TopicName) -> impl Iterator<Item = TopicName> + '_ {
     (1..CARRIERS_MAX).filter_map(|number| carrier_name(topic, number))
 }
 
-/// Whose carrier a topic is, and which.
+/// Returns the topic of a carrier, and its slot.
 #[must_use]
 pub fn carrier_of(name: &TopicName) -> Option<(TopicName, u32)> {
     let (source, number) = name.local().strip_prefix(PREFIX)?.rsplit_once(MARK)?;
@@ -230,14 +231,14 @@ pub fn carrier_in(bundle: &str) -> Option<TopicName> {
     carrier_name(&topic.parse().ok()?, number.parse().ok()?)
 }
 
-/// What is on record of carriers.
+/// Records of carriers.
 #[derive(Clone, Copy)]
 pub struct Carriers<'a> {
     catalog: &'a Catalog,
 }
 
 impl<'a> Carriers<'a> {
-    /// What a catalog has of them.
+    /// Returns the records in a catalog.
     #[must_use]
     pub fn of(catalog: &'a Catalog) -> Self {
         Self { catalog }
@@ -249,13 +250,13 @@ impl<'a> Carriers<'a> {
         on_record(&self.catalog.topic_policies(topic), topic)
     }
 
-    /// Whether a subscription of a topic has carriers.
+    /// Returns the carriers of a subscription; `None` if it has none.
     #[must_use]
     pub fn of_subscription(self, topic: &TopicName, subscription: &SubscriptionName) -> Option<CarrierSlots> {
         Some(self.record(topic, subscription)?.0)
     }
 
-    /// How all consumers of a subscription were moved together last.
+    /// Returns the last common move of all consumers of a subscription.
     #[must_use]
     pub fn moved(self, topic: &TopicName, subscription: &SubscriptionName) -> Option<CarrierMove> {
         self.record(topic, subscription)?.1
@@ -271,14 +272,14 @@ impl<'a> Carriers<'a> {
         on_record_of(said.get(subscription.as_str())?.as_str()?)
     }
 
-    /// How many brokers the consumers of a new broadcast subscription are dealt among.
+    /// Number of brokers that the consumers of a new broadcast subscription are distributed over.
     #[must_use]
     pub fn wanted(self, topic: &TopicName) -> u32 {
         let policies = self.catalog.policies(topic.namespace());
         policies.map_or(1, |policies| policies.broadcast_carriers())
     }
 
-    /// Whether a topic has, or had, subscriptions with carriers: those may have left something.
+    /// True if a topic has, or had, subscriptions with carriers, which may have left data.
     #[must_use]
     pub fn were_there(self, topic: &TopicName) -> bool {
         let policies = self.catalog.topic_policies(topic);

@@ -25,31 +25,32 @@ pub trait ChangeableSettings: fmt::Debug + Send + Sync {
     /// The names by which they can be changed.
     fn names(&self) -> Vec<String>;
 
-    /// Whether a setting can be changed to this value.
+    /// Checks that a setting can be changed to this value.
     ///
     /// # Errors
     /// `Unknown`, `Value`.
     fn check(&self, name: &str, value: &str) -> Result<(), ChangeSettingError>;
 
-    /// What the broker says of policies with these changes. One that is not known, or cannot be read, changes nothing.
+    /// Returns the broker's level of policies with these changes. A change that is unknown or cannot be parsed is
+    /// ignored.
     fn policies(&self, changed: &ChangedSettings) -> BrokerPolicies;
 }
 
-/// Why a setting was not changed.
+/// Failure to change a setting.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ChangeSettingError {
     /// There is no such setting, or it cannot be changed while brokers run.
     #[error("Can't update non-dynamic configuration: {0}")]
     Unknown(String),
-    /// It does not take this value.
+    /// The setting does not accept this value.
     #[error("Invalid dynamic-config value: {0}")]
     Value(String),
-    /// It could not be stored.
+    /// The change could not be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What the broker says of policies, with what was changed.
+/// Returns the broker's level of policies, with the changed settings.
 pub(super) fn policies_with(
     options: &CatalogOptions,
     changed: Option<&Record<ChangedSettings>>,
@@ -69,13 +70,13 @@ pub struct RuntimeSettings<'a> {
 }
 
 impl<'a> RuntimeSettings<'a> {
-    /// Those of all brokers that a catalog is for.
+    /// Returns the settings of all brokers of a catalog.
     #[must_use]
     pub fn of(catalog: &'a Catalog) -> Self {
         Self { catalog }
     }
 
-    /// What the broker says of policies now.
+    /// Returns the broker's current level of policies.
     #[must_use]
     pub fn policies(self) -> Arc<BrokerPolicies> {
         self.catalog.inner.known.broker_policies()
@@ -88,7 +89,7 @@ impl<'a> RuntimeSettings<'a> {
         settings.map(|settings| settings.names()).unwrap_or_default()
     }
 
-    /// What was changed.
+    /// Returns the changed settings.
     #[must_use]
     pub fn changed(self) -> BTreeMap<String, String> {
         let state = self.catalog.inner.known.read();

@@ -6,7 +6,7 @@ use pharos_types::NamespaceName;
 use super::store::{Created, StoreError};
 use super::{Catalog, PolicyEvent, keys};
 
-/// Why something with a cluster was not done.
+/// Failure of an operation on a cluster.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClusterError {
     /// No such cluster.
@@ -39,7 +39,7 @@ impl Clusters<'_> {
         self.catalog.inner.known.read().clusters.keys().cloned().collect()
     }
 
-    /// What is known about a cluster.
+    /// Returns the data of a cluster.
     #[must_use]
     pub fn get(self, name: &str) -> Option<ClusterData> {
         let state = self.catalog.inner.known.read();

@@ -21,12 +21,12 @@ use super::store::StoreError;
 use super::topics::TopicError;
 use super::{Catalog, keys};
 
-/// How far a deletion is.
+/// State of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deleting {
     /// The mark is being written.
     Asked,
-    /// It is not known whether the mark is stored.
+    /// Unknown if the mark is stored.
     InDoubt,
     /// The mark is stored.
     Marked,
@@ -35,16 +35,16 @@ pub(super) enum Deleting {
 /// A deletion that is to be gone on with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfinished {
-    /// Of a topic: its data goes, then its record.
+    /// Deletion of a topic: its data, then its record.
     Topic(TopicName),
-    /// Of a partitioned topic: its partitions, then its metadata.
+    /// Deletion of a partitioned topic: its partitions, then its metadata.
     Partitioned(TopicName),
-    /// Whether it was begun is not known: see [`Deletions::settle`].
+    /// Unknown if the deletion was begun: see [`Deletions::settle`].
     InDoubt(TopicName),
 }
 
 impl Namespace {
-    /// Whether a topic, a partitioned topic, or the one it is a partition of is being deleted.
+    /// True if a topic, a partitioned topic, or the partitioned topic of a partition is being deleted.
     pub(super) fn is_deleting(&self, name: &TopicName) -> bool {
         // Most namespaces have none.
         !self.deletions.is_empty()
@@ -52,7 +52,7 @@ impl Namespace {
                 || (name.partition().is_some() && self.deletions.contains_key(&name.base())))
     }
 
-    /// Whether the deletion is certain to come.
+    /// True if the deletion is certain.
     fn is_marked(&self, name: &TopicName) -> bool {
         let marked = |name: &TopicName| self.deletions.get(name) == Some(&Deleting::Marked);
         marked(name) || (name.partition().is_some() && marked(&name.base()))
@@ -66,7 +66,7 @@ pub struct Deletions<'a> {
 }
 
 impl Deletions<'_> {
-    /// Whether a topic, or the partitioned topic it belongs to, is being deleted.
+    /// True if a topic, or the partitioned topic it belongs to, is being deleted.
     #[must_use]
     pub fn has(self, name: &TopicName) -> bool {
         let state = self.catalog.inner.known.read();

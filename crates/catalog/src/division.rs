@@ -1,20 +1,20 @@
-//! Where a bundle is cut: the four ways that Pulsar has, under its names. Pure.
+//! Bundle split algorithms: the four that Pulsar has, under its names. Pure.
 
 use std::fmt;
 
 use crate::BundleRange;
 
-/// Where a bundle is cut.
+/// Bundle split algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BundleDivision {
     /// In the middle of its hashes.
     #[default]
     Range,
-    /// So that both parts have as many topics.
+    /// Split so that both parts have the same number of topics.
     Topics,
-    /// So that both parts have as many messages a second.
+    /// Split so that both parts have the same message rate.
     Load,
-    /// Where the caller says.
+    /// Split at the positions of the caller.
     Positions,
 }
 

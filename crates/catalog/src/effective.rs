@@ -1,4 +1,4 @@
-//! What holds: the levels of the registry of policies, filled with what is stored.
+//! Effective policies: the levels of the policy registry, filled with the stored values.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::policy::{EffectivePolicies, Levels, OnTopic, Retention};
 use super::{Catalog, Policies, RuntimeSettings, keys};
 
 impl Catalog {
-    /// What holds for a topic now. Limits, quotas and expiry are not for system topics.
+    /// Returns the effective policies of a topic. Limits, quotas and expiry do not apply to system topics.
     #[must_use]
     pub fn effective_policies(&self, topic: &TopicName) -> EffectivePolicies {
         if let Some((source, _)) = carrier_of(topic) {
@@ -28,7 +28,8 @@ impl Catalog {
         policies
     }
 
-    /// What is said about a topic. Those of a partition are its partitioned topic's, those of a carrier its topic's.
+    /// Returns the policy levels of a topic. A partition has those of its partitioned topic, a carrier those of its
+    /// topic.
     #[must_use]
     pub fn levels(&self, topic: &TopicName) -> Levels<'_> {
         if let Some((source, _)) = carrier_of(topic) {
@@ -45,7 +46,7 @@ impl Catalog {
             .with_topic(own)
     }
 
-    /// What is said about all topics of a namespace with these policies.
+    /// Returns the policy levels of all topics of a namespace with these policies.
     pub(crate) fn levels_of_namespace(&self, policies: &Arc<Policies>) -> Levels<'_> {
         Levels::of_broker(RuntimeSettings::of(self).policies(), &self.options().cluster_name)
             .with_namespace(Some(Arc::clone(policies)))

@@ -13,10 +13,10 @@ use super::store::StoreError;
 use super::topics::TopicError;
 use super::{Catalog, PartitionedTopicError};
 
-/// Why a topic may not be used.
+/// Reason why a topic may not be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum EnsureTopicError {
-    /// It does not exist and may not be made.
+    /// The topic does not exist and may not be created.
     #[error("Topic {0} not found")]
     TopicNotFound(TopicName),
     /// No such namespace.
@@ -28,7 +28,7 @@ pub enum EnsureTopicError {
     /// Its namespace is not on this cluster.
     #[error(transparent)]
     OtherCluster(Box<OtherCluster>),
-    /// It is being deleted; try again.
+    /// The topic is being deleted; try again.
     #[error("Topic {0} is being deleted")]
     Deleting(TopicName),
     /// The name contradicts the partitions that are on record, or a limit is in the way.
@@ -65,7 +65,7 @@ impl From<TopicError> for EnsureTopicError {
     }
 }
 
-/// Why the number of partitions is not known.
+/// Reason why the number of partitions is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PartitionedMetadataError {
     /// Neither such a topic nor the permission to make it.
@@ -98,14 +98,14 @@ impl From<Homeless> for PartitionedMetadataError {
     }
 }
 
-/// What automatic creation would make.
+/// Kind of topic that automatic creation would create.
 enum AutoCreation {
     Off,
     Topic,
     Partitioned(u32),
 }
 
-/// What is on record about a name.
+/// Record of a name.
 enum Existence {
     /// A partitioned topic.
     Partitioned(u32),
@@ -168,9 +168,10 @@ impl Catalog {
         Ok(self.create_record(name, BTreeMap::new()).await?)
     }
 
-    /// How many partitions a topic has; 0 for one that is not partitioned, or that will be made plain when it is first
-    /// used. With `auto_create` (`metadata_auto_creation_enabled`) a partitioned topic is made when that is what
-    /// automatic creation makes here; its partitions are made when they are first used.
+    /// Returns the number of partitions of a topic; 0 for one that is not partitioned, or that will be created
+    /// without partitions when first used. With `auto_create` (`metadata_auto_creation_enabled`) a partitioned topic
+    /// is created if that is the kind that automatic creation creates here; its partitions are created when first
+    /// used.
     ///
     /// # Errors
     /// [`PartitionedMetadataError`].
@@ -219,8 +220,8 @@ impl Catalog {
         }
     }
 
-    /// Whether a LOOKUP of this name is answered: the topic, or a partitioned topic of that name, exists or would be made
-    /// on first use. Makes nothing.
+    /// Checks that a LOOKUP of this name succeeds: the topic, or a partitioned topic of that name, exists or would be
+    /// created on first use. Creates nothing.
     ///
     /// # Errors
     /// `TopicNotFound`, `NamespaceNotFound`, `TenantNotFound`; all of them TopicNotFound on the wire.

@@ -12,7 +12,7 @@ use super::{Catalog, Clusters, keys};
 /// Failure domains of one cluster.
 const DOMAINS_MAX: usize = 1000;
 
-/// Why something with a failure domain was not done.
+/// Failure of an operation on a failure domain.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FailureDomainError {
     /// No such cluster.
@@ -26,10 +26,10 @@ pub enum FailureDomainError {
     Taken {
         /// The broker.
         broker: String,
-        /// Where it is.
+        /// Failure domain that contains the broker.
         domain: String,
     },
-    /// What is wrong with it.
+    /// The failure domain is invalid, for this reason.
     #[error("{0}")]
     Invalid(String),
     /// The store failed.
@@ -54,7 +54,7 @@ impl<'a> Clusters<'a> {
 }
 
 impl FailureDomains<'_> {
-    /// Those of a cluster, by name.
+    /// Returns the failure domains of a cluster, by name.
     #[must_use]
     pub fn of(self, cluster: &str) -> BTreeMap<String, FailureDomain> {
         let state = self.catalog.inner.known.read();

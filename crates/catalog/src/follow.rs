@@ -28,7 +28,7 @@ use super::{Catalog, keys};
 /// Keys that are compared before others get a turn.
 const COMPARED_AT_ONCE: usize = 256;
 
-/// What a key of the store says something about.
+/// Subject of a key in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fact {
     Cluster(String),
@@ -345,7 +345,7 @@ impl Follower<'_> {
 }
 
 impl Namespace {
-    /// Whether a topic's stored mark says that it is being deleted. What this process is at itself stays.
+    /// Applies a topic's stored deletion mark, set or removed. A deletion that this process itself executes is kept.
     fn note_mark(&mut self, name: &TopicName, is_marked: bool) {
         match (is_marked, self.deletions.get(name)) {
             (true, _) => _ = self.deletions.insert(name.clone(), Deleting::Marked),

@@ -15,13 +15,13 @@ use super::{Catalog, Clusters, keys};
 /// The policies of a cluster, by name.
 pub type IsolationPolicies = BTreeMap<String, NamespaceIsolationData>;
 
-/// What a regular expression may come to.
+/// Maximum compiled size of a regular expression, in bytes.
 const REGEX_BYTES_MAX: usize = 64 << 10;
 
 /// Policies of one cluster.
 const POLICIES_MAX: usize = 1000;
 
-/// Why something with an isolation policy was not done.
+/// Failure of an operation on an isolation policy.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum IsolationError {
     /// No such cluster.
@@ -30,7 +30,7 @@ pub enum IsolationError {
     /// No such policy.
     #[error("no isolation policy is called {0}")]
     NotFound(String),
-    /// What is wrong with it.
+    /// The policy is invalid, for this reason.
     #[error("{0}")]
     Invalid(String),
     /// The store failed.
@@ -55,7 +55,7 @@ impl<'a> Clusters<'a> {
 }
 
 impl Isolation<'_> {
-    /// Those of a cluster; `None` when it never had any.
+    /// Returns the policies of a cluster; `None` if it never had any.
     #[must_use]
     pub fn of(self, cluster: &str) -> Option<IsolationPolicies> {
         let state = self.catalog.inner.known.read();
@@ -137,7 +137,7 @@ impl Isolation<'_> {
         Ok(())
     }
 
-    /// Which of `brokers` (`host:port`) may have bundles of a namespace; `None`: no policy says anything.
+    /// Returns those of `brokers` (`host:port`) that may own bundles of a namespace; `None`: no policy applies.
     #[must_use]
     pub fn candidates(self, namespace: &NamespaceName, brokers: &[String]) -> Option<Vec<String>> {
         let options = &self.catalog.inner.options;
@@ -154,7 +154,7 @@ impl Isolation<'_> {
     }
 }
 
-/// What `policies` say of a broker, `host:port`.
+/// Returns the part of `policies` that applies to a broker, `host:port`.
 #[must_use]
 pub fn isolation_of_broker(policies: &IsolationPolicies, broker: &str) -> BrokerNamespaceIsolationData {
     let mut said = BrokerNamespaceIsolationData {

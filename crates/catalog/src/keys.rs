@@ -1,4 +1,4 @@
-//! Where each fact stands in the metadata store. The only place that builds or reads keys.
+//! Keys of each fact in the metadata store. The only place that builds or parses keys.
 
 use pharos_types::{Domain, NamespaceName, TopicName};
 
@@ -9,7 +9,7 @@ pub(super) const ROOT: &str = "admin/";
 pub(super) const CLUSTERS: &str = "admin/clusters/";
 /// Behind the name of a cluster.
 const ISOLATION: &str = "namespaceIsolationPolicies";
-/// The same; the names of the domains are below it.
+/// Key segment after a cluster's name; the names of its failure domains follow it.
 const FAILURE_DOMAINS: &str = "failureDomain";
 pub(super) const POLICIES: &str = "admin/policies/";
 pub(super) const PARTITIONED: &str = "admin/partitioned-topics/";
@@ -20,11 +20,11 @@ pub(super) const SCHEMAS: &str = "admin/schemas/";
 pub(super) const CONFIGURATION: &str = "admin/configuration";
 /// The topic of a namespace that has policies of its topics as events.
 pub(super) const CHANGE_EVENTS: &str = "__change_events";
-/// Where Pulsar's own brokers have what Pharos keeps elsewhere, or nowhere; see `pulsar`.
+/// Keys of Pulsar's own brokers for facts that Pharos stores elsewhere, or not at all; see `pulsar`.
 pub(super) const PULSAR_LOCAL_POLICIES: &str = "admin/local-policies/";
 pub(super) const PULSAR_TOPICS: &str = "managed-ledgers/";
 pub(super) const PULSAR_SCHEMAS: &str = "schemas/";
-/// What Pharos keeps beside them and they do not look at.
+/// Keys of Pharos that Pulsar's brokers do not read.
 pub(super) const PULSAR_MARKS: &str = "pharos-deleting/";
 pub(super) const PULSAR_TOPIC_POLICIES: &str = "pharos-topic-policies/";
 
@@ -41,7 +41,7 @@ pub(super) fn failure_domain(cluster: &str, domain: &str) -> String {
     format!("{CLUSTERS}{cluster}/{FAILURE_DOMAINS}/{domain}")
 }
 
-/// What a key in [`CLUSTERS`] says something about.
+/// Subject of a key in [`CLUSTERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OfCluster<'a> {
     /// The cluster of this name.
@@ -52,7 +52,7 @@ pub(super) enum OfCluster<'a> {
     FailureDomain(&'a str, &'a str),
 }
 
-/// What a key says of a cluster; `None` when it is no key of a cluster, or one of what only other brokers know.
+/// Returns the subject of a cluster key; `None` if it is no cluster key, or one that only other brokers use.
 pub(super) fn cluster_of(key: &str) -> Option<OfCluster<'_>> {
     let path = key.strip_prefix(CLUSTERS)?;
     let Some((cluster, below)) = path.split_once('/') else {
@@ -67,7 +67,7 @@ pub(super) fn cluster_of(key: &str) -> Option<OfCluster<'_>> {
     }
 }
 
-/// Whether a topic has the policies of others, as events.
+/// True if a topic stores the policies of other topics, as events.
 pub(super) fn has_policy_events(topic: &TopicName) -> bool {
     topic.base().local() == CHANGE_EVENTS
 }
@@ -168,7 +168,7 @@ pub(super) fn decode(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// The same thing in another tree: what is behind `from` stands behind `to`.
+/// Returns the key in another tree: the prefix `from` is replaced by `to`.
 pub(super) fn moved(key: &str, from: &str, to: &str) -> Option<String> {
     Some(format!("{to}{}", key.strip_prefix(from)?))
 }

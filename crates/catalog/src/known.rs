@@ -1,6 +1,7 @@
-//! What this process knows: the copy of all facts that reads are served from, and who hears of its changes.
+//! Known facts of this process: the copy that reads are served from, and the receivers of its changes.
 //!
-//! The lock guards the copy for a few lines and is never held over an await. What is put here is durable already.
+//! The lock guards the copy for a few lines and is never held over an await. Everything stored here is durable
+//! already.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,13 +27,13 @@ const POLICY_EVENTS: usize = 1_024;
 /// A topic (no partitioned topic as a whole) came or went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopicEvent {
-    /// It exists from now on.
+    /// The topic was created.
     Created(TopicName),
-    /// It is gone.
+    /// The topic was deleted.
     Deleted(TopicName),
 }
 
-/// What holds for topics may have changed.
+/// Possible change of the effective policies of topics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyEvent {
     /// For all topics of a namespace.
@@ -46,7 +47,8 @@ pub enum PolicyEvent {
 /// The copy, and those who listen to it.
 pub(super) struct KnownFacts {
     facts: RwLock<Facts>,
-    /// What the broker says of policies, with what was changed while it runs. A lock of its own: it is asked also while facts are held.
+    /// Broker's level of policies, with the settings changed at run time. Has its own lock, because it is also read
+    /// while facts are locked.
     broker_policies: RwLock<Arc<BrokerPolicies>>,
     /// Changes of the set of topics, sent while `facts` is locked so that they come in the order of the changes.
     topic_events: broadcast::Sender<TopicEvent>,
@@ -110,7 +112,7 @@ impl Namespace {
         }
     }
 
-    /// Whether topics may not be made here because the namespace is on its way out.
+    /// True if topics may not be created here because the namespace is being deleted.
     pub(super) fn is_leaving(&self) -> bool {
         self.deleting > 0 || self.policies.value.is_deleted()
     }
@@ -268,12 +270,12 @@ impl KnownFacts {
 }
 
 impl Namespace {
-    /// Whether a topic exists and is not being deleted.
+    /// True if a topic exists and is not being deleted.
     pub(super) fn has_topic(&self, name: &TopicName) -> bool {
         self.has_record(name) && !self.is_deleting(name)
     }
 
-    /// Whether there is a topic of that name, also while it is being deleted.
+    /// True if a topic of that name exists, even while it is being deleted.
     pub(super) fn has_record(&self, name: &TopicName) -> bool {
         match name.domain() {
             Domain::Persistent => self.topics.contains_key(name),
@@ -298,7 +300,7 @@ impl Namespace {
     }
 }
 
-/// Which part of a topic's home is missing.
+/// Missing parent of a topic: its tenant or its namespace.
 pub(super) enum Homeless {
     Tenant,
     Namespace,

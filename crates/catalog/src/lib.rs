@@ -118,7 +118,7 @@ pub struct Catalog {
 
 struct Inner {
     options: CatalogOptions,
-    /// What is durable.
+    /// Durable facts.
     facts: FactStore,
     /// The copy that reads are served from.
     known: KnownFacts,

@@ -13,7 +13,7 @@ use super::pattern::{PatternError, TopicPattern};
 /// Names that are copied before others may change the facts.
 const NAMES_PER_LOOK: usize = 2048;
 
-/// Which topics a list has.
+/// Topics to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListMode {
     /// Persistent ones.
@@ -30,7 +30,7 @@ pub enum ListMode {
 pub struct TopicListing {
     /// Full names, sorted; empty when nothing changed.
     pub topics: Vec<String>,
-    /// Whether the pattern was applied; if not, the client must.
+    /// True if the pattern was applied; if not, the client must apply it.
     pub filtered: bool,
     /// The fingerprint of the list.
     pub hash: String,
@@ -101,8 +101,8 @@ pub struct TopicLists<'a> {
 }
 
 impl TopicLists<'_> {
-    /// Of the next `count` persistent topics after `after`, by namespace and name, those that `is_wanted`; and the last one
-    /// looked at, which is `None` when there are no more.
+    /// Returns those of the next `count` persistent topics after `after`, by namespace and name, that `is_wanted`;
+    /// and the last topic examined, which is `None` if there are no more.
     pub fn after(
         self,
         after: Option<&TopicName>,

@@ -18,7 +18,7 @@ use super::schema::Histories;
 use super::store::{FactStore, StoreError, decode, facts_under};
 use super::{Catalog, CatalogOptions, Inner, Policies, TopicRecord, keys, schema};
 
-/// Why a catalog could not be opened.
+/// Failure to open a catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenCatalogError {
     /// The store failed, or holds something that no release wrote.
@@ -29,7 +29,7 @@ pub enum OpenCatalogError {
     Option {
         /// Its name in the configuration.
         option: &'static str,
-        /// What is wrong with it.
+        /// Reason for the failure.
         reason: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! One writer per name at a time; writers of other names do not wait.
+//! Lock for one writer per name; writers of other names do not wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -14,7 +14,7 @@ use super::{Catalog, CatalogOptions, Policies, keys};
 /// The most bundles a namespace may be made with: their borders are stored as text and must fit one value.
 pub const BUNDLES_MAX: u32 = 65_536;
 
-/// Why something with a namespace was not done.
+/// Failure of an operation on a namespace.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NamespaceError {
     /// No such namespace.
@@ -26,7 +26,7 @@ pub enum NamespaceError {
     /// There is one of that name.
     #[error("Namespace already exists")]
     AlreadyExists,
-    /// It names a cluster that its tenant may not use.
+    /// The policies name a cluster that the tenant may not use.
     #[error("Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{tenant}]")]
     ClusterNotAllowed {
         /// The cluster.
@@ -34,10 +34,10 @@ pub enum NamespaceError {
         /// The tenant.
         tenant: String,
     },
-    /// It names a cluster that is not known.
+    /// The policies name an unknown cluster.
     #[error("Invalid cluster id: {0}")]
     UnknownCluster(String),
-    /// It names no cluster to be on.
+    /// The policies name no cluster.
     #[error("ClusterIds should not be null or empty")]
     NoCluster,
     /// It names others, and not this one, where topics are.
@@ -50,19 +50,19 @@ pub enum NamespaceError {
         "cluster {0} has neither brokerServiceUrl nor brokerServiceUrlTls: messages cannot be sent there"
     )]
     NoAddress(String),
-    /// It still has topics.
+    /// The namespace still has topics.
     #[error("Cannot delete non empty namespace")]
     NotEmpty,
     /// The number of bundles is 0 or beyond [`BUNDLES_MAX`].
     #[error("Invalid number of bundles. Number of bundles has to be in the range of 1 to {BUNDLES_MAX}")]
     InvalidBundles,
-    /// It has no such bundle.
+    /// The namespace has no such bundle.
     #[error("{0} is no bundle of the namespace")]
     NoBundle(String),
     /// A bundle cannot be cut there.
     #[error("the borders do not cut the bundle {0}: they must rise, and be inside of it")]
     BadBorders(String),
-    /// It belongs to the broker itself.
+    /// The namespace is reserved for the broker itself.
     #[error("namespace {0} cannot be changed")]
     Reserved(NamespaceName),
     /// The store failed.
@@ -88,7 +88,7 @@ impl<'a> Namespaces<'a> {
             .collect()
     }
 
-    /// Whether a namespace exists.
+    /// True if a namespace exists.
     #[must_use]
     pub fn has(self, name: &NamespaceName) -> bool {
         self.catalog.inner.known.read().namespaces.contains_key(name)
@@ -257,7 +257,7 @@ impl<'a> Namespaces<'a> {
         Ok(())
     }
 
-    /// Whether a topic of this namespace may name these clusters as those it is on.
+    /// Checks that a topic of this namespace may name these clusters as its own.
     ///
     /// # Errors
     /// `TenantNotFound`, `UnknownCluster`, `ClusterNotAllowed`, `NotHere`, `NoAddress`.
@@ -284,7 +284,7 @@ impl Catalog {
         Some(Arc::clone(&namespace.policies.value))
     }
 
-    /// Where the bundle of a topic begins and ends, as `0x40000000_0x80000000`; `None` when there is no such namespace.
+    /// Returns the bundle range of the topic, as `0x40000000_0x80000000`; `None` if the namespace does not exist.
     #[must_use]
     pub fn bundle_of(&self, topic: &TopicName) -> Option<String> {
         let policies = self.policies(topic.namespace())?;
@@ -313,7 +313,7 @@ impl Catalog {
         Some(format!("{}_{}", borders.get(index)?, borders.get(index + 1)?))
     }
 
-    /// Whether a subscription of this topic that does not exist may be made when a consumer asks for it.
+    /// True if a missing subscription of this topic may be created when a consumer requests it.
     #[must_use]
     pub fn may_create_subscription(&self, topic: &TopicName) -> bool {
         self.levels(topic).auto_subscription_creation().allow
@@ -382,7 +382,7 @@ fn check_replication(
     unknown.map_or(Ok(()), |cluster| Err(NamespaceError::NoAddress(cluster.clone())))
 }
 
-/// Whether a namespace may be moved to these clusters as far as their names go.
+/// Checks that the clusters are not empty and all known.
 fn check_known(facts: &Facts, clusters: &[String]) -> Result<(), NamespaceError> {
     if clusters.is_empty() {
         return Err(NamespaceError::NoCluster);

@@ -1,4 +1,4 @@
-//! What the catalog is told at start; the broker's level of the policies is among it.
+//! Options of the catalog at start, including the broker's level of the policies.
 
 use std::sync::Arc;
 
@@ -21,11 +21,12 @@ pub struct CatalogOptions {
     pub broker_service_url: String,
     /// `brokerServiceUrlTls` of the same, such as `pulsar+ssl://127.0.0.1:6651`; empty when there is none.
     pub broker_service_url_tls: String,
-    /// Whose names and bytes the facts are kept under. Default: Pharos's own.
+    /// Layout of the stored facts, in names and format. Default: Pharos's own.
     pub layout: MetadataLayout,
-    /// What holds of each policy where neither a topic nor its namespace says anything, as long as nothing was changed.
+    /// Effective values of each policy if neither a topic nor its namespace sets it, as long as nothing was changed
+    /// at run time.
     pub policies: BrokerPolicies,
-    /// What of it can be changed while brokers run. Default: nothing.
+    /// Settings that can be changed while brokers run. Default: none.
     pub changeable: Option<Arc<dyn ChangeableSettings>>,
     /// `maxNumPartitionsPerPartitionedTopic`; 0 is no limit. Default 0.
     pub max_num_partitions: u32,
@@ -45,7 +46,7 @@ pub struct CatalogOptions {
 }
 
 impl CatalogOptions {
-    /// Whether it is the namespace of the broker's own heartbeat.
+    /// True if it is the namespace of the broker's own heartbeat.
     pub(super) fn is_heartbeat(&self, name: &NamespaceName) -> bool {
         self.heartbeat_namespace.as_ref() == Some(name)
     }

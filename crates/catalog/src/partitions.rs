@@ -21,13 +21,13 @@ use super::store::{Created, StoreError};
 use super::topics::TopicError;
 use super::{Catalog, keys};
 
-/// How many partition records are under way at once; enough to fill a group commit of the store.
+/// Number of partition records in flight at once; enough to fill a group commit of the store.
 const BATCH: usize = 256;
 
 /// The most partitions when the options set no limit: every one is a topic of its own.
 const PARTITIONS_MAX: u32 = 100_000;
 
-/// Why something with a partitioned topic was not done.
+/// Failure of an operation on a partitioned topic.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PartitionedTopicError {
     /// No partitioned topic of that name.
@@ -54,12 +54,12 @@ pub enum PartitionedTopicError {
     /// Fewer than there are; partitions never go away.
     #[error("Desired partitions {wanted} can't be less than the current partitions {current}")]
     Fewer {
-        /// How many there are.
+        /// Current number of partitions.
         current: u32,
-        /// How many were asked for.
+        /// Requested number of partitions.
         wanted: u32,
     },
-    /// It is being deleted; try again.
+    /// The topic is being deleted; try again.
     #[error("Topic {0} is being deleted")]
     Deleting(TopicName),
     /// The name is itself that of a partition, or the namespace or the topic is on its way out.
@@ -103,7 +103,7 @@ pub struct PartitionedTopics<'a> {
 }
 
 impl PartitionedTopics<'_> {
-    /// What is on record about a partitioned topic, also while it is being deleted.
+    /// Returns the record of a partitioned topic, also while it is being deleted.
     #[must_use]
     pub fn get(self, name: &TopicName) -> Option<PartitionedTopicMetadata> {
         self.catalog
@@ -397,7 +397,7 @@ impl PartitionedTopics<'_> {
     }
 }
 
-/// Whether the name of the last partition, the longest one, can be stored.
+/// Checks that the name of the last partition, the longest one, can be stored.
 fn check_last(name: &TopicName, partitions: u32) -> Result<(), PartitionedTopicError> {
     let last = name.with_partition(partitions.saturating_sub(1));
     last.check_stored()

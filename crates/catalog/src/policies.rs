@@ -68,7 +68,7 @@ impl AsRef<Map<String, Value>> for Policies {
 }
 
 impl Policies {
-    /// What a new namespace has: where it is replicated to, and its bundles.
+    /// Policies of a new namespace: its replication clusters and its bundles.
     #[must_use]
     pub fn first(replication_clusters: &[&str], num_bundles: u32) -> Self {
         let mut policies = Self::default();
@@ -88,13 +88,13 @@ impl Policies {
         &self.members
     }
 
-    /// One policy as it was set.
+    /// Returns one policy as it was set.
     #[must_use]
     pub fn get(&self, policy: &str) -> Option<&Value> {
         self.members.get(policy).filter(|value| !value.is_null())
     }
 
-    /// One policy in its own shape; `None` when it is not set or has another shape.
+    /// Returns one policy in its own type; `None` if it is not set or has another shape.
     #[must_use]
     pub fn get_as<T: DeserializeOwned>(&self, policy: &str) -> Option<T> {
         T::deserialize(self.get(policy)?).ok()
@@ -114,7 +114,7 @@ impl Policies {
         self.members.remove(policy);
     }
 
-    /// Whether the namespace is being deleted.
+    /// True if the namespace is being deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.get_as("deleted").unwrap_or(false)
@@ -126,7 +126,7 @@ impl Policies {
         self.get_as("replication_clusters").unwrap_or_default()
     }
 
-    /// One of its properties.
+    /// Returns a property of the namespace.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<String> {
         let properties: BTreeMap<String, String> = self.get_as("properties")?;
@@ -152,7 +152,7 @@ impl Policies {
         said.unwrap_or(1)
     }
 
-    /// Whether a subscription of this name is broadcast here.
+    /// True if a subscription of this name is a broadcast subscription in this namespace.
     #[must_use]
     pub fn is_broadcast_subscription(&self, subscription: &str) -> bool {
         self.broadcast_subscriptions()
@@ -178,14 +178,14 @@ impl TopicPolicies {
         named.flat_map(Vec::<String>::deserialize).flatten().collect()
     }
 
-    /// One policy as it holds here: set for this cluster, or for all.
+    /// Returns one policy in effect here: set for this cluster, or for all.
     #[must_use]
     pub fn get(&self, policy: &str) -> Option<&Value> {
         let everywhere = || self.0.get(&format!("{GLOBAL}{policy}"));
         self.0.get(policy).or_else(everywhere)
     }
 
-    /// One policy in its own shape; `None` when it is not set or has another shape.
+    /// Returns one policy in its own type; `None` if it is not set or has another shape.
     #[must_use]
     pub fn get_as<T: DeserializeOwned>(&self, policy: &str) -> Option<T> {
         T::deserialize(self.get(policy)?).ok()
@@ -205,7 +205,7 @@ fn bundles(count: u32) -> Value {
     })
 }
 
-/// Whether `text` fits `pattern`, where `*` is any text and `?` any one character. Linear but for stars: after a
+/// True if `text` matches `pattern`, where `*` is any text and `?` any one character. Linear but for stars: after a
 /// mismatch the last star takes one character more.
 fn glob_matches(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();

@@ -17,7 +17,7 @@ pub const SUBSCRIPTION_KIND: &str = "pharos.subscription";
 /// The only kind that [`SUBSCRIPTION_KIND`] names.
 pub const BROADCAST: &str = "broadcast";
 
-/// Who has properties.
+/// Resource that has properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// A namespace.
@@ -44,11 +44,11 @@ impl Holder {
     }
 }
 
-/// One property that the broker acts on.
+/// Property that the broker acts on.
 struct Known {
     name: &'static str,
     holders: &'static [Holder],
-    /// What it takes; empty for any text.
+    /// Accepted values; empty accepts any text.
     values: &'static [&'static str],
 }
 
@@ -80,7 +80,7 @@ const ALL: [Known; 5] = [
     },
 ];
 
-/// Whether a pair of a consumer's or subscription's properties asks for broadcast.
+/// True if a property pair of a consumer or subscription requests broadcast.
 #[must_use]
 pub fn asks_for_broadcast(name: &str, value: &str) -> bool {
     name == SUBSCRIPTION_KIND && value == BROADCAST

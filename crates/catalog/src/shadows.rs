@@ -18,13 +18,13 @@ pub const SHADOW_SOURCE: &str = "PULSAR.SHADOW_SOURCE";
 /// The policy of a topic that names its shadows.
 const SHADOW_TOPICS: &str = "shadowTopics";
 
-/// Why a topic cannot be the shadow of another.
+/// Reason why a topic cannot be the shadow of another.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ShadowError {
     /// The name of the source is none.
     #[error("{SHADOW_SOURCE} is no topic: {0}")]
     BadSource(String),
-    /// One of the two stores nothing.
+    /// Source or shadow is non-persistent.
     #[error("Only persistent topics can be shadow topics and have them")]
     NonPersistent,
     /// There is no such source.
@@ -38,10 +38,10 @@ pub enum ShadowError {
     Partitions {
         /// The source.
         source_topic: TopicName,
-        /// How many it has; 0: it is not partitioned.
+        /// Number of partitions of the source; 0: it is not partitioned.
         partitions: u32,
     },
-    /// It was not made as the shadow of this source.
+    /// The topic was not created as a shadow of this source.
     #[error("{shadow} is not a shadow topic of {source_topic}")]
     NotItsShadow {
         /// The topic that is none.
@@ -51,20 +51,20 @@ pub enum ShadowError {
     },
 }
 
-/// What is on record of shadows.
+/// Shadow topics in the catalog.
 #[derive(Clone, Copy)]
 pub struct Shadows<'a> {
     catalog: &'a Catalog,
 }
 
 impl<'a> Shadows<'a> {
-    /// What a catalog has of them.
+    /// Shadow topics of a catalog.
     #[must_use]
     pub fn of(catalog: &'a Catalog) -> Self {
         Self { catalog }
     }
 
-    /// Whose shadow a topic is; of a partition, the same partition of the source.
+    /// Returns the source of a shadow topic; for a partition, the same partition of the source.
     #[must_use]
     pub fn source_of(self, name: &TopicName) -> Option<TopicName> {
         if let Some((source, _)) = carrier_of(name) {
@@ -83,7 +83,7 @@ impl<'a> Shadows<'a> {
         })
     }
 
-    /// Whether shadows follow a topic, carriers among them.
+    /// True if the topic has shadows, including carriers.
     #[must_use]
     pub fn are_there(self, name: &TopicName) -> bool {
         !self.topics_of(name).is_empty() || !Carriers::of(self.catalog).of_topic(name).is_empty()
@@ -97,7 +97,7 @@ impl<'a> Shadows<'a> {
         names.iter().filter_map(|name| name.parse().ok()).collect()
     }
 
-    /// Whether a topic is named by the one whose shadow it is, and so shows what is published there.
+    /// True if the source lists the shadow topic, so that the shadow shows what is published to the source.
     #[must_use]
     pub fn is_shown_by(self, shadow: &TopicName, source: &TopicName) -> bool {
         if carrier_of(shadow).is_some() {

@@ -12,7 +12,7 @@ use super::names::NameLocks;
 pub use super::store_error::StoreError;
 use super::store_error::damaged;
 
-/// How often a change is decided anew because another broker changed the same fact meanwhile.
+/// Maximum number of attempts of a change after another broker changed the same fact.
 pub(super) const TRIES: usize = 16;
 
 pub(super) fn decode<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, StoreError> {
@@ -29,7 +29,7 @@ pub(super) async fn facts_under(store: &dyn MetadataStore, prefix: &str) -> Resu
 /// The durable facts, and who may write which.
 pub(super) struct FactStore {
     pub(super) store: Arc<dyn MetadataStore>,
-    /// Who is writing which name.
+    /// Locks of names that are being written.
     pub(super) names: NameLocks,
 }
 
@@ -75,9 +75,9 @@ impl FactStore {
 
 /// The outcome of creating a key that should not exist yet.
 pub(super) enum Created<T> {
-    /// It is new.
+    /// The record is new.
     New(Record<T>),
-    /// It was in the store although not in the copy: a creation whose caller went away, or another process.
+    /// The record was in the store although not in the copy: a creation whose caller went away, or another process.
     Found(Record<T>),
 }
 

@@ -6,7 +6,7 @@ use pharos_types::NamespaceName;
 use super::store::{Created, StoreError};
 use super::{Catalog, keys};
 
-/// Why something with a tenant was not done.
+/// Failure of an operation on a tenant.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TenantError {
     /// No such tenant.
@@ -18,10 +18,10 @@ pub enum TenantError {
     /// The name has a foreign character.
     #[error("Tenant name is not valid")]
     InvalidName,
-    /// It names a cluster that is not known.
+    /// The tenant names an unknown cluster.
     #[error("Clusters do not exist: {0}")]
     UnknownCluster(String),
-    /// It still has namespaces.
+    /// The tenant still has namespaces.
     #[error("The tenant still has active namespaces")]
     NotEmpty,
     /// The store failed.
@@ -49,7 +49,7 @@ impl Tenants<'_> {
         state.tenants.get(name).map(|record| (*record.value).clone())
     }
 
-    /// Whether a role is among the administrators of a tenant that exists.
+    /// True if the role is an administrator of an existing tenant.
     #[must_use]
     pub fn is_admin(self, tenant: &str, role: &str) -> bool {
         let state = self.catalog.inner.known.read();

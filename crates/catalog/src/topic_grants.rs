@@ -1,4 +1,4 @@
-//! What roles were granted on a topic, when it goes.
+//! Roles granted on a topic, when it is deleted.
 
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
-//! Which topics exist: one small record per persistent topic, partitions one by one.
+//! Topics that exist: one small record per persistent topic, one per partition.
 //!
-//! The record says that the topic exists and carries its properties; its ledgers are the managed ledger's business.
+//! The record marks the topic as existing and carries its properties; its ledgers belong to the managed ledger.
 //! Non-persistent topics exist while they are loaded and are only noted here.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::other_cluster::OtherCluster;
 use super::store::{Created, StoreError};
 use super::{Catalog, keys};
 
-/// Why something with a topic was not done.
+/// Failure of an operation on a topic.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TopicError {
     /// No such topic.
@@ -36,7 +36,7 @@ pub enum TopicError {
     /// A partition name that does not fit the partitioned topic.
     #[error("{0}")]
     NotAPartition(String),
-    /// It is being deleted; try again.
+    /// The topic is being deleted; try again.
     #[error("Topic {0} is being deleted")]
     Deleting(TopicName),
     /// A rule or limit is in the way.
@@ -47,23 +47,23 @@ pub enum TopicError {
     Store(#[from] StoreError),
 }
 
-/// What is stored about a topic that exists.
+/// Stored record of an existing topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicRecord {
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
     /// Its deletion was begun: the next start that finds this goes on with it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deleting: bool,
-    /// What its makers noted about it.
+    /// Properties set by its creator.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
 }
 
 impl Catalog {
-    /// Whether a topic exists: a persistent one in the store, a non-persistent one on some shard. A partitioned topic
-    /// as a whole is no topic; see [`Catalog::partitioned`].
+    /// True if the topic exists: a persistent one in the store, a non-persistent one on some shard. A partitioned
+    /// topic as a whole is no topic; see [`Catalog::partitioned`].
     #[must_use]
     pub fn topic_exists(&self, name: &TopicName) -> bool {
         if let Some((source, _)) = carrier_of(name) {
@@ -74,7 +74,7 @@ impl Catalog {
         namespace.is_some_and(|namespace| namespace.has_topic(name))
     }
 
-    /// Whether there is a topic of that name, also while it is being deleted.
+    /// True if there is a topic of that name, also while it is being deleted.
     #[must_use]
     pub fn has_record(&self, name: &TopicName) -> bool {
         let state = self.inner.known.read();
@@ -340,7 +340,7 @@ impl From<Homeless> for TopicError {
     }
 }
 
-/// Whether a tenant has as many topics as it may, those that are being made and those of the system among them.
+/// True if a tenant has reached its topic limit, including topics being created and system topics.
 fn has_enough_topics(most: u32, state: &Facts, tenant: &str) -> bool {
     if most == 0 {
         return false;

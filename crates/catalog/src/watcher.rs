@@ -9,7 +9,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use super::{Catalog, ListMode, PatternError, TopicEvent, TopicLists, TopicPattern};
 
-/// What changed, for WATCH_TOPIC_UPDATE.
+/// Changes for WATCH_TOPIC_UPDATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicListUpdate {
     /// Full names that came, sorted.
@@ -29,16 +29,16 @@ struct Heard {
     is_behind: bool,
 }
 
-/// One client's watch on the persistent topics of a namespace that fit a pattern. System topics are never among them.
+/// Client's watch on the persistent topics of a namespace that match a pattern. System topics are never among them.
 ///
-/// Changes that come together are reported together, so a burst of creations costs a few updates.
+/// Changes that arrive together are reported together, so a burst of creations costs a few updates.
 #[derive(Debug)]
 pub struct TopicListWatcher {
     catalog: Catalog,
     namespace: NamespaceName,
     /// As the client sent it: what it compiles to is kept for all who ask for the same.
     pattern: Box<str>,
-    /// What the client has been told.
+    /// Topics already reported to the client.
     listed: BTreeSet<TopicName>,
     events: Receiver<TopicEvent>,
     /// What was heard of and not looked at yet.

@@ -1,11 +1,11 @@
-//! What is lost with its broker is made anew, wherever its topic is by then.
+//! Reconnect of consumers and producers lost with their broker, at the broker that serves the topic by then.
 //!
 //! ```text
 //! lost ──► a round: wait, look the topic up, make ──► made
 //!   ▲                                   │ fails for now
 //!   └───────────────────────────────────┘
 //! ```
-//! A refusal that another try cannot mend ends it. Owned by the loop of a command: nothing here locks or spawns.
+//! A permanent error ends it. Owned by the loop of a command: nothing here locks or spawns.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 const WAIT_MIN: Duration = Duration::from_millis(100);
 /// The longest.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// What has been well for so long begins with the first wait again.
+/// Time without failures after which the backoff starts again from the first wait.
 const WELL_AFTER: Duration = Duration::from_secs(20);
 
 /// Makes a consumer or producer on a connection to the broker that serves its topic.
@@ -31,7 +31,7 @@ pub(crate) type Make<T> = Box<dyn Fn(Connection) -> LocalBoxFuture<'static, Resu
 
 /// A consumer or producer that is to be made anew.
 pub(crate) struct Lost<T> {
-    /// Which of its owner's.
+    /// Index at its owner.
     pub(crate) index: usize,
     pub(crate) topic: String,
     /// The broker that it is to go to, by the word of the last one; tried once, then the topic is looked up.
@@ -52,7 +52,7 @@ pub(crate) struct Comeback<T> {
     /// Made, and not yet given back.
     made: VecDeque<(usize, T)>,
     backoff: Backoff,
-    /// When all was well last, and why it is not now; `None` while all is well.
+    /// Time of the last success, and the error since; `None` while nothing is lost.
     trouble: Option<(Instant, ClientError)>,
     /// The person who watches was told of it.
     is_told: bool,
@@ -94,7 +94,7 @@ impl<T: 'static> Comeback<T> {
         }
     }
 
-    /// Why something is lost now, as far as is known; `None` while all is well.
+    /// Returns the error that caused the present loss, as far as is known; `None` while nothing is lost.
     pub(crate) fn trouble(&self) -> Option<&ClientError> {
         self.trouble.as_ref().map(|(_, error)| error)
     }
@@ -182,7 +182,7 @@ impl<T: 'static> Comeback<T> {
     }
 }
 
-/// One try for each that is lost.
+/// Tries each lost consumer or producer once.
 async fn round<T>(mut brokers: Brokers, lost: Vec<Lost<T>>, wait: Duration) -> (Brokers, Outcomes<T>) {
     tokio::time::sleep(wait).await;
     let mut outcomes = Vec::new();
@@ -206,7 +206,7 @@ async fn round<T>(mut brokers: Brokers, lost: Vec<Lost<T>>, wait: Duration) -> (
     (brokers, outcomes)
 }
 
-/// How long to wait before the next try: each time twice as long, up to [`WAIT_MAX`].
+/// Wait before the next try: doubles each time, up to [`WAIT_MAX`].
 #[derive(Default)]
 struct Backoff {
     last: Option<(Instant, Duration)>,
@@ -230,7 +230,7 @@ fn jittered(wait: Duration, random: u64) -> Duration {
     wait * (100 - percent) / 100
 }
 
-/// One line for the person who watches, apart from the data.
+/// Prints a line for the user, apart from the data.
 pub(crate) fn talk(line: &impl Display) {
     // There may be none who watches.
     let _ = writeln!(std::io::stderr(), "pharos: {line}");

@@ -21,15 +21,15 @@ use serde_json::Value;
 use crate::error::CliError;
 use crate::oauth2::OAuth2;
 
-/// What is shown to a broker.
+/// Credentials presented to a broker.
 pub(crate) enum ShownCredentials {
-    /// What is at hand.
+    /// Credentials that are available locally.
     AtHand(PluginCredentials),
     /// A token that an issuer gives for a client's name and secret.
     OAuth2(Box<OAuth2>),
 }
 
-/// What `--auth-plugin` and `--auth-params` come to.
+/// Result of `--auth-plugin` and `--auth-params`.
 pub(crate) struct Plugin {
     pub(crate) credentials: ShownCredentials,
     /// The certificate and the key that the parameters name.
@@ -43,10 +43,10 @@ impl fmt::Debug for ShownCredentials {
 }
 
 impl ShownCredentials {
-    /// What the header `Authorization` says; `None` where the connection says it.
+    /// Returns the `Authorization` header; `None` if the connection authenticates.
     ///
     /// # Errors
-    /// There are none to be had now.
+    /// No credentials are available now.
     pub(crate) fn header(&self) -> Result<Option<String>, CliError> {
         let shown = self.shown().map_err(CliError::Credentials)?;
         Ok(match self {

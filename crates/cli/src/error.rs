@@ -1,8 +1,8 @@
-//! Why a command failed, and with which exit code.
+//! Failures of commands, and their exit codes.
 
 use pharos_client::ClientError;
 
-/// What went wrong. The message says the next step where there is one.
+/// Failure of a command. The message names the next step if there is one.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The broker said no.
@@ -10,7 +10,7 @@ pub enum CliError {
     Refused {
         /// HTTP status.
         status: u16,
-        /// What the broker says.
+        /// Reason given by the broker.
         reason: String,
     },
     /// No server answers.
@@ -18,9 +18,9 @@ pub enum CliError {
         "cannot reach {url}: {cause}; is a broker running there? Name another with --url or PHAROS_ADMIN_URL"
     )]
     Unreachable {
-        /// Where.
+        /// URL of the server.
         url: String,
-        /// What the system says.
+        /// Error of the operating system.
         cause: String,
     },
     /// No server answers on the binary protocol.
@@ -28,17 +28,17 @@ pub enum CliError {
         "cannot reach {url}: {cause}; is a broker running there? Name another with --service-url or PHAROS_SERVICE_URL"
     )]
     NoBroker {
-        /// Where.
+        /// URL of the server.
         url: String,
-        /// What the system says.
+        /// Error of the operating system.
         cause: String,
     },
-    /// What answers is no admin API.
+    /// The server is not an admin API.
     #[error("{url} answered something unexpected: {cause}")]
     Answer {
-        /// Where.
+        /// URL of the server.
         url: String,
-        /// What is wrong with it.
+        /// Fault in the answer.
         cause: String,
     },
     /// The broker said no, on its binary protocol.
@@ -69,7 +69,7 @@ impl CliError {
     }
 }
 
-/// What the client says, at `url`.
+/// Converts an error of the client at `url`.
 pub(crate) fn client_error(url: &str, error: ClientError) -> CliError {
     match error {
         ClientError::Connect { cause, .. } => CliError::NoBroker {

@@ -17,10 +17,10 @@ use crate::https::agent;
 /// Largest answer that is read: stats of a topic with a hundred thousand subscriptions fit.
 const ANSWER_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// How often a broker may say that another one has the topic.
+/// Maximum number of redirects to the broker of a topic.
 const ADMIN_REDIRECTS_MAX: u32 = 10;
 
-/// One broker's admin API.
+/// Admin API of a broker.
 pub(crate) struct AdminClient {
     agent: Agent,
     base: String,
@@ -52,7 +52,7 @@ impl AdminClient {
         })
     }
 
-    /// Whether results are wanted as JSON.
+    /// True if results are printed as JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.output == Output::Json
     }

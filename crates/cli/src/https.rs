@@ -1,4 +1,4 @@
-//! What sends HTTP requests, `https://` too: TLS with the same trust and certificates as over the Pulsar protocol.
+//! HTTP client, for `https://` too: TLS with the same trust and certificates as over the Pulsar protocol.
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Agent, Error};
 
-/// What sends requests; with TLS to those who ask for it.
+/// Returns an HTTP client, with TLS if requested.
 ///
 /// # Errors
 /// The files for TLS cannot be used.
@@ -37,7 +37,7 @@ pub(crate) fn agent(
     }
 }
 
-/// What sends requests, over TLS too: with this trust, and this certificate.
+/// Returns an HTTP client that supports TLS, with this trust and this certificate.
 ///
 /// # Errors
 /// The files for TLS cannot be used.

@@ -11,7 +11,7 @@ use crate::credentials::key_file;
 use crate::error::CliError;
 use crate::https::agent;
 
-/// How long the issuer may take to answer.
+/// Time limit for the issuer's answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 256 << 10;
@@ -21,7 +21,7 @@ const DISCOVERY: &str = "/.well-known/openid-configuration";
 #[derive(Clone)]
 pub(crate) struct OAuth2 {
     issuer: String,
-    /// Where the file of the client's name and secret is; read each time.
+    /// Location of the file with the client's name and secret; read each time.
     private_key: String,
     audience: Option<String>,
     scope: Option<String>,
@@ -103,7 +103,7 @@ impl OAuth2 {
     }
 }
 
-/// Whether what is sent there is read by none in between.
+/// True if the connection there is encrypted, or stays on this machine.
 fn is_private(url: &str) -> bool {
     if url.starts_with("https://") {
         return true;

@@ -10,7 +10,7 @@ use crate::http::AdminClient;
 /// Pause between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What `path` says of it; with `wait`, once its status is not `RUNNING` any more.
+/// Returns the status at `path`; with `wait`, once it is not `RUNNING` any more.
 pub(crate) fn look<S: DeserializeOwned>(
     client: &AdminClient,
     path: &str,

@@ -9,7 +9,7 @@ use crate::{AssignedBroker, ClientError, ConnectOptions, Connection};
 /// Brokers that may point to one another before the client gives up.
 const HOPS_MAX: usize = 20;
 
-/// How long one of several addresses may take before the next is tried.
+/// Time limit for one of several addresses before the next is tried.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The brokers of a cluster, found by lookups from one of them. One connection each, made when it is needed first.
@@ -18,7 +18,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 pub struct Brokers {
     /// The addresses that were given, with their scheme. One of them answers the first question of each lookup.
     addresses: Vec<String>,
-    /// That one: the last that let us in.
+    /// Index of the address that last accepted a connection.
     current: usize,
     options: ConnectOptions,
     /// By address, as the brokers tell it.

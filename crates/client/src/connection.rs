@@ -1,4 +1,4 @@
-//! One connection, multiplexed: the handle that everything else hangs on.
+//! Connection to a broker, multiplexed: the handle that producers, consumers and requests share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +25,9 @@ pub struct Connection {
 struct Inner {
     queue: mpsc::Sender<Bytes>,
     routes: Arc<Routes>,
-    /// Where it goes.
+    /// Address of the broker.
     address: String,
-    /// What the broker said of itself.
+    /// Broker's CONNECTED command.
     connected: CommandConnected,
     operation_timeout: Duration,
     /// Request, producer and consumer ids; one counter is enough to keep each kind apart.
@@ -111,25 +111,25 @@ impl Connection {
         }
     }
 
-    /// What the broker said of itself when it accepted the connection.
+    /// Returns the broker's CONNECTED command.
     #[must_use]
     pub fn connected(&self) -> &CommandConnected {
         &self.inner.connected
     }
 
-    /// Where it goes, as it was told.
+    /// Returns the address, as it was given.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.inner.address
     }
 
-    /// Why the connection has ended; `None` while it lives.
+    /// Returns the reason why the connection ended; `None` while it is open.
     #[must_use]
     pub fn end_reason(&self) -> Option<ClientError> {
         self.inner.routes.open().err()
     }
 
-    /// Whether both are handles of the same connection.
+    /// True if both are handles of the same connection.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -218,7 +218,7 @@ impl Connection {
         let _ = self.inner.queue.try_send(encode::encode_command(command));
     }
 
-    /// Whether the broker takes an entry of so many bytes.
+    /// Checks that the broker accepts an entry of this size, in bytes.
     ///
     /// # Errors
     /// `TooLarge`.

@@ -1,4 +1,4 @@
-//! What a client shows of itself, and shows anew when the broker asks for it because what it showed has expired.
+//! Credentials that a client presents, and presents anew when the broker asks for it because they have expired.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,15 +7,16 @@ use bytes::Bytes;
 
 use crate::ClientError;
 
-/// Where credentials come from. Asked for each connection, and each time that a broker asks for new ones.
+/// Source of credentials. Asked for each connection, and each time that a broker asks for new ones.
 pub trait CredentialSource: fmt::Debug + Send + Sync {
-    /// What Pulsar calls their kind: `token`, `basic`, `tls`.
+    /// Authentication method, as Pulsar names it: `token`, `basic`, `tls`.
     fn method(&self) -> &str;
 
-    /// Those that are good now. May read files and ask others: it is called on a thread that may block.
+    /// Returns the currently valid credentials. May read files and send requests: it is called on a thread that may
+    /// block.
     ///
     /// # Errors
-    /// Why there are none; without secrets.
+    /// Reason why there are none; without secrets.
     fn current(&self) -> Result<Bytes, String>;
 }
 
@@ -30,7 +31,7 @@ pub(crate) async fn current(source: &Arc<dyn CredentialSource>) -> Result<Bytes,
     found.map_err(ClientError::Credentials)
 }
 
-/// The same ones always: what a CONNECT command says.
+/// Fixed credentials: those of a CONNECT command.
 pub(crate) struct Fixed {
     pub(crate) method: String,
     pub(crate) data: Bytes,

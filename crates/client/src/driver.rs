@@ -25,7 +25,7 @@ use crate::stream::{Incoming, Outgoing};
 /// Bytes collected before a write, so that a burst of small frames is one.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Who waits for what. The lock is held for one look or change.
+/// Receivers of answers. The lock is held for a single look-up or change.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     table: Mutex<Table>,
@@ -33,7 +33,7 @@ pub(crate) struct Routes {
 
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// Why the connection ended; nothing is added any more.
+    /// Reason why the connection ended; nothing is added after that.
     ended: Option<ClientError>,
     pub(crate) requests: HashMap<u64, oneshot::Sender<Command>>,
     pub(crate) producers: HashMap<u64, ProducerRoute>,
@@ -41,7 +41,7 @@ pub(crate) struct Table {
     pub(crate) watchers: HashMap<u64, mpsc::Sender<Command>>,
 }
 
-/// Who hears of a producer's sends.
+/// Receiver of the answers to a producer's sends.
 #[derive(Clone, Debug)]
 pub(crate) enum ProducerRoute {
     /// Its sends by their numbers.
@@ -93,7 +93,7 @@ impl Routes {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the connection ended, as far as is known.
+    /// Returns the reason why the connection ended, as far as is known.
     pub(crate) fn end_reason(&self) -> ClientError {
         let ended = self.lock().ended.clone();
         ended.unwrap_or_else(|| ClientError::disconnected("the connection is closing"))

@@ -1,5 +1,5 @@
-//! What can go wrong. One enum for the whole client, because nearly everything can fail in the same few ways; it is
-//! cloneable, since one broken connection is told to everyone on it.
+//! Errors. One enum for the whole client, because nearly everything can fail in the same few ways; it is cloneable,
+//! since one broken connection is reported to everyone on it.
 
 use std::io;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use pharos_wire::CommandType;
 use pharos_wire::proto::ServerError;
 
-/// Why the client could not do what it was asked to.
+/// Failure of a client operation.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Not an address the client understands.
+    /// The address has a form that the client does not understand.
     #[error(
         "invalid address '{0}': expected host:port, pulsar://host:port or pulsar+ssl://host:port; several brokers as pulsar://a:6650,b:6650"
     )]
@@ -18,7 +18,7 @@ pub enum ClientError {
     /// No connection.
     #[error("cannot connect to {address}")]
     Connect {
-        /// Where to.
+        /// Address of the broker.
         address: String,
         /// The system's word.
         #[source]
@@ -33,7 +33,7 @@ pub enum ClientError {
     /// The connection ended, here or there. Everything on it is finished; connect anew.
     #[error("disconnected: {reason}")]
     Disconnected {
-        /// What ended it.
+        /// Reason why it ended.
         reason: String,
     },
     /// The broker said no.
@@ -53,23 +53,23 @@ pub enum ClientError {
     /// No answer in time. Whether it was done is unknown.
     #[error("no answer to {what} in time")]
     TimedOut {
-        /// What was asked.
+        /// Request that was sent.
         what: &'static str,
     },
     /// An answer, but to another question.
     #[error("unexpected answer {got:?} to {what}")]
     Unexpected {
-        /// What was asked.
+        /// Request that was sent.
         what: &'static str,
-        /// What came.
+        /// Type of the answer.
         got: CommandType,
     },
     /// Another broker serves the topic.
     #[error("the topic is served by {url}")]
     Redirected {
-        /// That broker.
+        /// URL of that broker.
         url: String,
-        /// Whether it decides who serves the topic, to be passed on to it.
+        /// True if the next lookup is authoritative: it decides who serves the topic.
         authoritative: bool,
     },
     /// The message is larger than the broker takes.
@@ -77,7 +77,7 @@ pub enum ClientError {
     TooLarge {
         /// Metadata and payload.
         bytes: usize,
-        /// What the broker said on connecting.
+        /// Maximum size that the broker announced on connecting, in bytes.
         bytes_max: usize,
     },
     /// The broker sent a message that cannot be read.
@@ -95,8 +95,8 @@ impl ClientError {
         }
     }
 
-    /// Whether the same may succeed when it is tried again: the broker has gone, is not ready, or another has the topic
-    /// by now, or what is in the way is an earlier connection of the same client. What is refused for good is not.
+    /// True if a retry may succeed: the broker has gone, is not ready, or another has the topic by now, or an earlier
+    /// connection of the same client is in the way. False for permanent refusals.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

@@ -1,16 +1,16 @@
-//! What a broker tells a consumer.
+//! Events that a broker sends to a consumer.
 
 use bytes::Bytes;
 use pharos_wire::proto::CommandMessage;
 
-/// What the broker sends to a consumer.
+/// Event that a broker sends to a consumer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConsumerEvent {
     /// An entry, as it came.
     Message {
         /// The command.
         message: CommandMessage,
-        /// What follows it.
+        /// Bytes after the command.
         payload: Bytes,
     },
     /// In a Failover subscription: whether this consumer is the one that is served.

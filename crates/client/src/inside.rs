@@ -7,7 +7,7 @@ use tokio::net::UnixStream;
 
 use crate::ClientError;
 
-/// What a way comes to: a stream to the broker, or `None` where it is reached over the network.
+/// Future of a stream to the broker, or of `None` if it is reached over the network.
 pub type InsideStream<'a> =
     Pin<Box<dyn Future<Output = Result<Option<UnixStream>, ClientError>> + Send + 'a>>;
 

@@ -86,7 +86,7 @@ impl OutgoingMessage {
         self
     }
 
-    /// Not to be delivered before, in milliseconds since 1970.
+    /// Sets the earliest delivery time, in milliseconds since 1970.
     #[must_use]
     pub fn deliver_at(mut self, ms: i64) -> Self {
         self.metadata.deliver_at_time = Some(ms);
@@ -114,9 +114,9 @@ impl OutgoingMessage {
 /// A message that was received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// Where it is; with batch index and size when it came in a batch.
+    /// Message id; with batch index and size if it was sent in a batch.
     pub id: MessageIdData,
-    /// How often it was delivered before.
+    /// Number of earlier deliveries.
     pub redelivery_count: u32,
     /// Its metadata; that of the whole batch when it came in one.
     pub metadata: MessageMetadata,
@@ -124,9 +124,10 @@ pub struct Message {
     pub single: Option<SingleMessageMetadata>,
     /// Its bytes; still compressed when the metadata say so.
     pub payload: Bytes,
-    /// Which members of the batch are not acknowledged, as the broker said.
+    /// Unacknowledged members of the batch, as sent by the broker.
     pub ack_set: Vec<i64>,
-    /// What the broker noted when it stored the entry: receive time, and the index of the entry's last message.
+    /// Broker entry metadata, noted when the entry was stored: receive time, and the index of the entry's last
+    /// message.
     pub broker_entry: BrokerEntryFacts,
     /// The consumer epoch it was sent in.
     pub consumer_epoch: Option<u64>,
@@ -226,7 +227,7 @@ pub(crate) fn unpack(
     Ok(messages)
 }
 
-/// Whether a member of a batch is still to be delivered; no set means that all are.
+/// True if a member of a batch is still to be delivered; an empty set means that all are.
 fn is_unacked(ack_set: &[i64], index: u32) -> bool {
     let word = usize::try_from(index / 64).unwrap_or(usize::MAX);
     ack_set.is_empty()

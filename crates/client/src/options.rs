@@ -1,4 +1,4 @@
-//! How to connect.
+//! Options of a connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::{CredentialSource, Inside, TlsOptions};
 pub struct ConnectOptions {
     /// The whole CONNECT command; change what a test needs to be different.
     pub command: CommandConnect,
-    /// Where credentials come from; `None`: what the command has is shown, whenever the broker asks.
+    /// Source of credentials; `None`: those of the command are presented, whenever the broker asks.
     pub credentials: Option<Arc<dyn CredentialSource>>,
-    /// Whom to trust over TLS, and what to show.
+    /// Authorities trusted over TLS, and the client certificate.
     pub tls: TlsOptions,
     /// The way to a broker in this process; `None`, the default: all are reached over the network.
     pub inside: Option<Arc<dyn Inside>>,
-    /// How long connecting and any request may take. Default 30 s.
+    /// Time limit for connecting and for any request. Default 30 s.
     pub operation_timeout: Duration,
     /// After how long a silence the broker is asked for a sign of life; after as long again the connection ends. `None`,
     /// the default: a broker that has gone without a word is not missed.
@@ -60,7 +60,7 @@ impl ConnectOptions {
         self
     }
 
-    /// What is shown, and shown anew.
+    /// Returns the source of the credentials, presented at first and on each challenge.
     pub(crate) fn source(&self) -> Option<Arc<dyn CredentialSource>> {
         let fixed = || -> Option<Arc<dyn CredentialSource>> {
             Some(Arc::new(Fixed {

@@ -18,7 +18,7 @@ use crate::CredentialSource;
 /// The largest file that is taken for a token, in bytes.
 const TOKEN_BYTES_MAX: u64 = 64 << 10;
 
-/// Where a token is. It is found anew whenever it is asked for.
+/// Source of a token. It is read anew whenever it is needed.
 #[derive(Clone, PartialEq, Eq)]
 pub enum TokenSource {
     /// Here: a secret.
@@ -29,7 +29,7 @@ pub enum TokenSource {
     Environment(String),
 }
 
-/// What a plugin shows.
+/// Credentials of a plugin.
 #[derive(Clone, PartialEq, Eq)]
 pub enum PluginCredentials {
     /// A token.
@@ -45,19 +45,19 @@ pub enum PluginCredentials {
     Tls,
 }
 
-/// What a plugin and its parameters come to.
+/// Result of a plugin and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthPlugin {
-    /// What is shown.
+    /// Credentials to present.
     pub credentials: PluginCredentials,
     /// The certificate and the key that the parameters name.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// Why a plugin is not to be had.
+/// Reason why a plugin cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginFault {
-    /// It is none of those that are known here.
+    /// The plugin is not one of the supported ones.
     #[error("there is no such plugin")]
     Unknown,
     /// Its parameters have another form; this is what it wants.
@@ -103,10 +103,10 @@ impl TokenSource {
 }
 
 impl PluginCredentials {
-    /// What is shown, as text; empty for a certificate.
+    /// Returns the credentials as text; empty for a certificate.
     ///
     /// # Errors
-    /// There are none to be had now.
+    /// No credentials are available now.
     pub fn shown(&self) -> Result<String, String> {
         match self {
             Self::Token(token) => token.read(),

@@ -25,7 +25,7 @@ pub struct ProducerOptions {
     pub command: CommandProducer,
     /// Sends whose receipt is outstanding before further ones wait. Default 1000.
     pub max_pending: usize,
-    /// Whether to look the topic up first, which brokers of a cluster need. Default true.
+    /// True if the topic is looked up first, which brokers of a cluster need. Default true.
     pub lookup: bool,
 }
 
@@ -80,19 +80,19 @@ impl ProducerOptions {
     }
 }
 
-/// What the broker answers to a message.
+/// Broker's receipt of a message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SendReceipt {
     /// The first (or only) message's number.
     pub sequence_id: u64,
     /// The last message's number, for batches.
     pub highest_sequence_id: Option<u64>,
-    /// Where it is stored; ledger and entry are -1 (2^64-1) when it was a duplicate.
+    /// Message id; ledger and entry are -1 (2^64-1) if it was a duplicate.
     pub message_id: MessageIdData,
 }
 
 impl SendReceipt {
-    /// Whether the broker had the message already.
+    /// True if the broker had the message already.
     #[must_use]
     pub fn is_duplicate(&self) -> bool {
         self.message_id.ledger_id == u64::MAX
@@ -112,7 +112,7 @@ struct ReceiptState {
     next_sequence_id: u64,
     /// In the order of sending.
     pending: VecDeque<AwaitedReceipt>,
-    /// Why no more can be sent.
+    /// Reason why no more can be sent.
     ended: Option<ClientError>,
 }
 
@@ -289,7 +289,8 @@ impl Producer {
         self.producer_id
     }
 
-    /// Why no more can be sent: the broker closed it, or the connection ended. `None` while it lives.
+    /// Returns the reason why no more can be sent: the broker closed it, or the connection ended. `None` while it is
+    /// open.
     #[must_use]
     pub fn end_reason(&self) -> Option<ClientError> {
         self.receipts.lock().ended.clone()

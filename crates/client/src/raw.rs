@@ -48,7 +48,7 @@ impl RawConnection {
         Self::connect_with(address, &TlsOptions::default()).await
     }
 
-    /// The same with these options for TLS.
+    /// Connects with these options for TLS.
     ///
     /// # Errors
     /// `Address`, `Connect`, `Tls`.

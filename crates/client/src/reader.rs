@@ -11,7 +11,8 @@ pub struct Reader {
     consumer: Consumer,
     /// The last message handed out, or the place where reading began.
     position: MessageIdData,
-    /// Whether messages up to `position` may still come: brokers begin with the entry of the start, read before or not.
+    /// True if messages up to `position` may still arrive: brokers begin with the entry of the start, read before or
+    /// not.
     is_beginning: bool,
 }
 
@@ -71,7 +72,7 @@ impl Reader {
         }
     }
 
-    /// Whether the topic has a message after the last one that was read.
+    /// True if the topic has a message after the last one that was read.
     ///
     /// # Errors
     /// As any request.
@@ -96,7 +97,7 @@ impl Reader {
     }
 }
 
-/// What message ids are ordered by; a whole entry counts as its last member.
+/// Sort key of message ids; a whole entry counts as its last member.
 fn place(id: &MessageIdData) -> (i64, i64, i32) {
     let index = id.batch_index.filter(|index| *index >= 0).unwrap_or(i32::MAX);
     (id.ledger_id.cast_signed(), id.entry_id.cast_signed(), index)

@@ -11,12 +11,12 @@ use crate::connection::unexpected;
 use crate::driver::ProducerRoute;
 use crate::{ClientError, Connection, ProducerOptions};
 
-/// What the broker says to one send, in the order of the sends.
+/// Broker's answer to one send, in the order of the sends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RelayAnswer {
-    /// It is stored.
+    /// The message is stored.
     Stored(CommandSendReceipt),
-    /// It is not.
+    /// The message is not stored.
     Refused(CommandSendError),
 }
 
@@ -65,14 +65,14 @@ impl Connection {
         Ok((producer, answers))
     }
 
-    /// Whether the broker answers replicators by the place of what they sent in the cluster that it came from.
+    /// True if the broker answers replicators by a message's source position in its original cluster.
     #[must_use]
     pub fn answers_by_source(&self) -> bool {
         let flags = self.connected().feature_flags.as_ref();
         flags.and_then(|flags: &FeatureFlags| flags.supports_repl_dedup_by_lid_and_eid) == Some(true)
     }
 
-    /// How many partitions a topic has, without making it; 0 when it is not partitioned.
+    /// Returns the number of partitions of a topic, without creating it; 0 if it is not partitioned.
     ///
     /// # Errors
     /// `Refused`, `TopicNotFound` when there is none; as any request.

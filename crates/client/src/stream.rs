@@ -10,9 +10,9 @@ use tokio_rustls::TlsConnector;
 
 use crate::{ClientError, TlsOptions};
 
-/// What TLS is announced by.
+/// URL scheme for TLS.
 const TLS_SCHEME: &str = "pulsar+ssl://";
-/// What its absence is.
+/// URL scheme without TLS.
 const PLAIN_SCHEME: &str = "pulsar://";
 
 /// The direction from the broker.
@@ -20,7 +20,7 @@ pub(crate) type Incoming = Box<dyn AsyncRead + Send + Unpin>;
 /// The direction to the broker.
 pub(crate) type Outgoing = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Where a broker is.
+/// Parsed address of a broker.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Address<'a> {
     /// `host:port`.

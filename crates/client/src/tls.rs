@@ -1,4 +1,4 @@
-//! How a client trusts a broker over TLS, and what it shows of itself.
+//! TLS of a client: trusted authorities and the client certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootC
 
 use crate::ClientError;
 
-/// What a client needs for TLS. By default the authorities of the system are trusted, and no certificate is shown.
+/// TLS options of a client. By default the authorities of the system are trusted, and no certificate is presented.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// PEM: the authorities to trust, instead of those of the system.
@@ -28,7 +28,7 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// What rustls needs, read from the files.
+    /// Returns the rustls configuration, read from the files.
     ///
     /// # Errors
     /// `Tls`: a file cannot be read, or they do not go together.

@@ -14,14 +14,14 @@ use crate::{ClientError, Connection};
 /// Updates that a watcher may fall behind before the connection's reader waits for it.
 const WATCHER_QUEUE: usize = 256;
 
-/// Who serves a topic.
+/// Result of a topic lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
     /// `pulsar://host:port`; empty when the broker gave only the TLS one.
     pub broker_url: String,
     /// `pulsar+ssl://host:port`; empty when the broker gave none.
     pub broker_url_tls: String,
-    /// Whether to stay on this address and name the broker in CONNECT.
+    /// True if the client must stay on this address and name the broker in CONNECT.
     pub through_proxy: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Lookup {
 pub struct TopicList {
     /// Full names; empty when nothing changed.
     pub topics: Vec<String>,
-    /// Whether the broker applied the pattern.
+    /// True if the broker applied the pattern.
     pub filtered: bool,
     /// The fingerprint.
     pub hash: String,
@@ -78,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// How many partitions a topic has; 0 when it is not partitioned. May create it, where that is allowed.
+    /// Returns the number of partitions of a topic; 0 if it is not partitioned. May create it, where that is allowed.
     ///
     /// # Errors
     /// `Refused`; as any request.

@@ -1,4 +1,4 @@
-//! How the client finds the brokers of a cluster: every answer is chosen by the test.
+//! Tests of how the client finds the brokers of a cluster: every answer is chosen by the test.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 

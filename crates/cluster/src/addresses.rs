@@ -1,10 +1,10 @@
-//! Where clients reach a broker, as Pulsar stores it under a bundle that the broker owns.
+//! Addresses of a broker for clients, as Pulsar stores them under a bundle that the broker owns.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Where clients reach a broker.
+/// Addresses of a broker for clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BrokerAddresses {
@@ -18,7 +18,7 @@ pub struct BrokerAddresses {
     /// `https://host:port`, where it speaks TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_url_tls: Option<String>,
-    /// It is about to let go of the bundle.
+    /// True if the broker is about to release the bundle.
     pub disabled: bool,
     /// Further addresses by the name of a listener.
     pub advertised_listeners: Listeners,
@@ -27,7 +27,7 @@ pub struct BrokerAddresses {
 /// Addresses of a broker by the name of a listener.
 pub type Listeners = BTreeMap<String, ListenerUrls>;
 
-/// Where clients of one listener reach a broker; at least one of the first two is there.
+/// Addresses of a broker for clients of one listener; at least one of the first two is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerUrls {

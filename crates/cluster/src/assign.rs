@@ -1,7 +1,8 @@
-//! Which broker gets a bundle that no broker owns: the least loaded of those that may have it, whichever is asked.
+//! Assignment of a bundle without an owner: to the least loaded of the allowed brokers, whichever is asked.
 //!
-//! The other one is told by a note as of a hand-over ([`handover`](crate::handover)). The loop of [`run`](BundleOwnership::run) puts
-//! the note and takes it away, when the bundle has an owner or has waited for too long: a caller that goes away leaves none.
+//! Another broker is notified by a note, as in a bundle transfer ([`handover`](crate::handover)). The loop of
+//! [`run`](BundleOwnership::run) puts the note and removes it, when the bundle has an owner or has waited for too
+//! long: a caller that goes away leaves none.
 
 use pharos_metadata::{Expect, SessionWriteError, WriteError};
 use pharos_runtime::clock;
@@ -24,23 +25,23 @@ pub type ApartFrom = Box<dyn Fn(&str) -> Vec<String> + Send + Sync>;
 /// A bundle that another broker is to take.
 pub(crate) struct Assigned {
     to: String,
-    /// Since when its note is there.
+    /// Time since which its note exists.
     noted_at: Option<clock::Nanos>,
 }
 
-/// Who gets a bundle that no broker owns.
+/// Assignment of bundles without an owner.
 pub(crate) struct Placing<'a>(pub(crate) &'a BundleOwnership);
 
 impl Placing<'_> {
-    /// Those of `brokers` that may have a bundle `<tenant>/<namespace>/<range>`; where it is to be apart from others, those that have
-    /// none of them, if there are any.
+    /// Returns those of `brokers` that may have a bundle `<tenant>/<namespace>/<range>`; if it has an anti-affinity
+    /// to others, those that have none of them, if there are any.
     pub(crate) fn allowed(&self, bundle: &str, brokers: &[String]) -> Vec<String> {
         let named = self.named(bundle, brokers);
         let free = self.free_of(bundle, &named);
         if free.is_empty() { named } else { free }
     }
 
-    /// Those of `brokers` that have none of the bundles from which `bundle` is to be apart.
+    /// Returns those of `brokers` that have none of the bundles to which `bundle` has an anti-affinity.
     fn free_of(&self, bundle: &str, brokers: &[String]) -> Vec<String> {
         let others = self.0.apart_from.get().map(|of| of(bundle)).unwrap_or_default();
         if others.is_empty() {
@@ -67,7 +68,7 @@ impl Placing<'_> {
         brokers.iter().filter(|id| !has_one(id)).cloned().collect()
     }
 
-    /// Those of `brokers` that may have a bundle by the rules.
+    /// Returns those of `brokers` that may have a bundle by the isolation rules.
     fn named(&self, bundle: &str, brokers: &[String]) -> Vec<String> {
         let namespace = bundle
             .rsplit_once('/')
@@ -252,7 +253,7 @@ impl Placing<'_> {
     }
 }
 
-/// Whether a bundle is inside of another one of its namespace.
+/// True if a bundle is inside another one of its namespace.
 fn is_part_of(key: &str, whole: &str) -> bool {
     let (Some((of, part)), Some((namespace, whole))) = (key.rsplit_once('/'), whole.rsplit_once('/')) else {
         return false;

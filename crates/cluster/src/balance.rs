@@ -1,22 +1,22 @@
-//! Which broker has a bundle, by what the brokers say of their load: where a bundle without an owner goes, and what one that is busier
-//! than the others gives away. Nothing here asks a clock or a store.
+//! Load balancing by the brokers' load reports: the broker for a bundle without an owner, and the bundles that a
+//! broker busier than the others unloads. Nothing here asks a clock or a store.
 
 use std::collections::HashMap;
 
 use crate::load::{BundleLoad, LoadReport};
 
-/// How bundles are dealt out.
+/// Options of load balancing.
 #[derive(Clone, Copy, Debug)]
 pub struct BalanceOptions {
-    /// Whether load counts at all; otherwise the broker that is asked first takes a bundle, and keeps it.
+    /// True if load counts; otherwise the broker that is asked first takes a bundle, and keeps it.
     pub enabled: bool,
-    /// Whether bundles are given away.
+    /// True if overloaded brokers shed bundles.
     pub shedding: bool,
     /// A broker that uses more than this is given nothing while there are others; percent.
     pub overloaded_percent: f64,
-    /// One that uses so much more than all of them on average gives away; percentage points.
+    /// Excess over the average usage of all brokers from which a broker sheds bundles; percentage points.
     pub threshold_points: f64,
-    /// What others are told of: a change by this; percent.
+    /// Change of load that is reported to other brokers; percent.
     pub change_percent: f64,
 }
 
@@ -32,7 +32,8 @@ impl Default for BalanceOptions {
     }
 }
 
-/// So much further below the threshold a broker gets that gives away, and so much must be won by each bundle; percentage points.
+/// Margin below the threshold that a shedding broker aims for, and minimum gain of each moved bundle; percentage
+/// points.
 const MARGIN_POINTS: f64 = 5.0;
 
 /// A broker that may have a bundle.
@@ -44,8 +45,8 @@ pub(crate) struct LoadedBroker<'a> {
     pub(crate) report: Option<&'a LoadReport>,
 }
 
-/// Which of these gets a bundle: one that is not overloaded, with the smallest part of all messages and all bundles. Of equals `asked`,
-/// so that its client need not go elsewhere, and otherwise the first.
+/// Returns the broker for a bundle: one that is not overloaded, with the smallest share of all messages and all
+/// bundles. Among equals `asked`, so that its client need not connect elsewhere, and otherwise the first.
 pub(crate) fn least_loaded<'a>(
     candidates: &[LoadedBroker<'a>],
     asked: &str,
@@ -68,8 +69,8 @@ pub(crate) fn least_loaded<'a>(
     Some(chosen.unwrap_or(best).id)
 }
 
-/// What a broker that is busier than the others gives away: bundles, and to whom. The largest first, and only one whose next broker is
-/// less busy with it, by a margin, than this one was before: no bundle goes to and fro.
+/// Returns the bundles that a broker busier than the others sheds, and their new brokers. The largest first, and only
+/// one whose next broker is less busy with it, by a margin, than this one was before: no bundle moves back and forth.
 pub(crate) fn shed(
     us: &str,
     reports: &HashMap<String, LoadReport>,
@@ -228,7 +229,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the load: no broker that gets something is busier for it than the giver was, and each bundle goes once.
+        /// Shedding under any load makes no receiving broker busier than the shedding one was, and moves each bundle
+        /// once.
         #[test]
         fn shedding_makes_no_other_as_busy(
             cpu in 0.0..100.0,

@@ -36,12 +36,12 @@ pub(crate) const PREFIX: &str = "namespace/";
 /// Says in which bundle of its namespace a topic is, as `0x40000000_0x80000000`; it must not wait.
 pub type BundleOf = Box<dyn Fn(&TopicName) -> Option<String> + Send + Sync>;
 
-/// How long others wait for a broker, and it for the store.
+/// Session timeouts: of other brokers for this broker, and of this broker for the store.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOptions {
     /// After this time without a word from us others may take what we own.
     pub timeout: Duration,
-    /// How long what is loaded is served on while the metadata store cannot be reached; `None` for as long as it takes.
+    /// Maximum time that loaded topics are served while the metadata store cannot be reached; `None` is unlimited.
     pub outage_max: Option<Duration>,
 }
 
@@ -52,14 +52,14 @@ pub struct BundleOwnership {
     pub(crate) options: SessionOptions,
     /// Our addresses as they are stored; empty until this broker serves.
     us: OnceLock<Bytes>,
-    /// Which brokers may have what; without it any may.
+    /// Brokers allowed for each namespace; without it any broker is.
     pub(crate) candidates: OnceLock<CandidatesOf>,
-    /// Which bundles are to be at different brokers; without it none.
+    /// Bundles that should be at different brokers; without it none.
     pub(crate) apart_from: OnceLock<ApartFrom>,
     /// The key under which we are registered.
     pub(crate) registration: OnceLock<String>,
     pub(crate) state: Mutex<OwnedBundles>,
-    /// One at a time asks the store and notes what it says.
+    /// Permit to ask the store and to note its answer, one at a time.
     pub(crate) turn: Semaphore,
     losses: watch::Sender<u64>,
     /// Moves when what is known of others changes.
@@ -73,9 +73,9 @@ pub(crate) struct OwnedBundles {
     /// The broker stops: nothing is taken and no log opened any more.
     pub(crate) is_closing: bool,
     pub(crate) session: Option<Arc<dyn Session>>,
-    /// When it was last renewed.
+    /// Time of the last renewal.
     pub(crate) renewed_at: clock::Nanos,
-    /// Since when the store cannot be reached and there is no session; what is loaded is served on.
+    /// Time since which the store cannot be reached and there is no session; loaded topics are still served.
     pub(crate) lapsed_at: Option<clock::Nanos>,
     pub(crate) ours: HashMap<String, Version>,
     pub(crate) others: HashMap<String, Arc<BrokerAddresses>>,
@@ -85,11 +85,11 @@ pub(crate) struct OwnedBundles {
     pub(crate) assigned: HashMap<String, Assigned>,
     /// Bundles that are handed over, by their key, and to whom.
     pub(crate) notes: HashMap<String, String>,
-    /// Who leads.
+    /// Current leader.
     pub(crate) leader: Option<Arc<BrokerAddresses>>,
     /// The brokers that are registered.
     pub(crate) brokers: BTreeSet<String>,
-    /// What they say of their load.
+    /// Load reports of the registered brokers.
     pub(crate) loads: Loads,
 }
 
@@ -124,7 +124,7 @@ impl BundleOwnership {
         self.wanted.notify_one();
     }
 
-    /// What a broker is known by, once it serves.
+    /// Returns the broker's id, once it serves.
     pub(crate) fn id(&self) -> Option<&str> {
         self.registration.get()?.strip_prefix(REGISTRY)
     }
@@ -222,13 +222,14 @@ impl BundleOwnership {
         }
     }
 
-    /// Whether other brokers know of this one: it serves and has a session.
+    /// True if other brokers know of this one: it serves and has a session.
     #[must_use]
     pub fn is_registered(&self) -> bool {
         self.lock().session.is_some()
     }
 
-    /// Since how long the metadata store cannot be reached and this broker has no session; `None` while it has one.
+    /// Returns the time for which the metadata store has been unreachable and this broker has had no session; `None`
+    /// while it has one.
     #[must_use]
     pub fn lapsed_for(&self) -> Option<Duration> {
         let lapsed_at = self.lock().lapsed_at?;

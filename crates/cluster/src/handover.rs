@@ -25,13 +25,13 @@ use crate::{BundleOwnership, Owner, OwnershipError};
 /// Below it are the notes.
 pub(crate) const NOTES: &str = "loadbalance/handover/";
 
-/// How long a broker may take to put its key, beside all else that it does.
+/// Time limit for a broker to put its key, besides its other work.
 pub(crate) const TAKEN_MAX: Duration = Duration::from_secs(3);
 
-/// How long the last owner may take to close its topics.
+/// Time limit for the last owner to close its topics.
 const CLOSED_MAX: Duration = Duration::from_secs(5);
 
-/// Why a bundle did not go to another broker.
+/// Reason why a bundle was not transferred to another broker.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum HandoverError {
     /// There is no other broker.
@@ -43,10 +43,10 @@ pub enum HandoverError {
     /// No broker is registered under that id.
     #[error("no broker is registered as {0}")]
     NoSuchBroker(String),
-    /// It is this one.
+    /// The named broker already owns it.
     #[error("{0} has the bundle")]
     HasIt(String),
-    /// It goes to another broker already.
+    /// The bundle is already being transferred to another broker.
     #[error("the bundle is being handed over")]
     UnderWay,
     /// The other broker did not take it in time. It has no owner now, and the next lookup gives it one.
@@ -61,12 +61,13 @@ pub enum HandoverError {
 pub(crate) struct Handover<'a>(pub(crate) &'a BundleOwnership);
 
 impl Handover<'_> {
-    /// To whom the bundle of a key goes.
+    /// Returns the broker to which the bundle of a key is being transferred.
     pub(crate) fn handed_to(&self, key: &str) -> Option<String> {
         self.0.lock().notes.get(key).cloned()
     }
 
-    /// Whether another broker is to take the bundle. The store is asked: what is known of notes is a moment old.
+    /// True if the bundle is assigned to another broker. The store is asked: local knowledge of notes is a moment
+    /// old.
     pub(crate) async fn is_promised(&self, key: &str) -> Result<bool, OwnershipError> {
         let Some(bundle) = key.strip_prefix(PREFIX) else {
             return Ok(false);

@@ -30,7 +30,7 @@ use crate::{BundleOwnership, OwnershipError};
 /// Below it brokers are registered.
 pub(crate) const REGISTRY: &str = "loadbalance/brokers/";
 
-/// How often registering is tried while an earlier life of this broker is registered.
+/// Number of attempts to register while an earlier run of this broker is still registered.
 const TRIES: usize = 3;
 
 /// The session of this broker, by which others know that it is there.
@@ -91,7 +91,7 @@ impl Keeping<'_> {
         renewed
     }
 
-    /// Whether the servers may have given the session up.
+    /// True if the servers may have expired the session.
     fn is_overdue(&self) -> bool {
         let state = self.0.lock();
         let session = state.session.as_ref();
@@ -207,7 +207,7 @@ impl Keeping<'_> {
         ))
     }
 
-    /// Who is registered now.
+    /// Reads the list of registered brokers.
     pub(crate) async fn look_at_brokers(&self) {
         match self.0.store.list(REGISTRY).await {
             Ok(keys) => {

@@ -13,7 +13,7 @@ use crate::handover::Handover;
 use crate::keeping::Keeping;
 use crate::{BrokerAddresses, BundleOwnership, Owner, OwnershipError};
 
-/// How often a bundle is tried for that another broker takes and leaves meanwhile.
+/// Number of attempts to take a bundle that another broker takes and releases meanwhile.
 const TRIES: usize = 5;
 
 /// The keys of the bundles, as this broker knows and changes them.

@@ -1,10 +1,10 @@
-//! Which of the brokers leads: the one that does what is to be done once for all of them.
+//! Leader election: the leader does the tasks that must be done once for all brokers.
 //!
 //! ```text
 //! loadbalance/leader    ephemeral, of the leader's session: its addresses, and the two members that Pulsar's brokers read
 //! ```
-//! The first broker that puts the key leads until its session ends; then the others try. What a leader does must be safe when two brokers
-//! believe that they lead, because one of them may have been paused.
+//! The first broker that puts the key leads until its session ends; then the others try. A leader's actions must be
+//! safe if two brokers believe that they lead, because one of them may have been paused.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::{BrokerAddresses, BundleOwnership};
 /// The key of the leader.
 pub(crate) const LEADER: &str = "loadbalance/leader";
 
-/// What the key says. A broker of Pulsar that starts before the key of a broker that was killed is gone reads it, and cannot do without.
+/// Value of the leader's key. A Pulsar broker that starts before the key of a killed broker has expired reads it, and
+/// requires it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Leading<'a> {

@@ -1,10 +1,11 @@
-//! Which broker owns which topic.
+//! Ownership of topics by brokers.
 //!
-//! [`Ownership`] is the question. [`Alone`] answers it for the only broker there is; [`BundleOwnership`] for one of several,
-//! with ephemeral keys in the metadata store: the broker whose key a bundle has owns the topics in it.
+//! [`Ownership`] is the interface. [`Alone`] implements it for a single broker; [`BundleOwnership`] for one of
+//! several, with ephemeral keys in the metadata store: the broker whose key a bundle has owns the topics in it.
 //!
-//! Ownership says who should serve a topic, so that clients find it. It does not protect the topic's log: a broker that was
-//! stopped for a while may believe in keys that are gone. What protects the log is that the next owner fences its ledgers.
+//! Ownership tells clients which broker should serve a topic. It does not protect the topic's log: a broker that was
+//! stopped for a while may believe in keys that have expired. The log is protected because the next owner fences its
+//! ledgers.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! How much one bundle may carry before it is cut: Pulsar's limits. Pure.
+//! Load limits of one bundle, beyond which it is split: Pulsar's limits. Pure.
 
 use crate::BundleLoad;
 
-/// How much one bundle may carry. What is 0 is no limit.
+/// Load limits of one bundle. 0 is no limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BundleLimits {
     /// Loaded topics.
@@ -27,7 +27,7 @@ impl Default for BundleLimits {
 }
 
 impl BundleLimits {
-    /// What a bundle has too much of. One topic cannot be cut, whatever it carries.
+    /// Returns the limit that a bundle exceeds. A single topic cannot be split, whatever its load.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "rates are floating point")]
     pub fn exceeded(&self, load: &BundleLoad) -> Option<&'static str> {

@@ -1,5 +1,5 @@
-//! How loaded brokers are, as they tell each other: stored under a broker's registration, with the members that Pulsar's own brokers
-//! have there.
+//! Load reports that brokers send each other: stored under a broker's registration, with the members that Pulsar's
+//! own brokers have there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BrokerAddresses, Listeners};
 
-/// How much of something a broker uses, in whatever unit both have.
+/// Usage of a resource by a broker; both members have the same unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceUsage {
-    /// What is used.
+    /// Used amount.
     pub usage: f64,
-    /// What there is; 0 or less: it is not known.
+    /// Available amount; 0 or less: unknown.
     pub limit: f64,
 }
 
@@ -29,7 +29,7 @@ impl ResourceUsage {
     }
 }
 
-/// What the topics of a bundle do; rates a second.
+/// Load of the topics of a bundle; rates per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BundleLoad {
@@ -70,17 +70,17 @@ impl BundleLoad {
     }
 }
 
-/// What a broker says of itself.
+/// Load report of a broker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadReport {
     /// `http://host:port`.
     pub web_service_url: String,
-    /// The same over TLS.
+    /// `https://host:port`.
     pub web_service_url_tls: Option<String>,
     /// `pulsar://host:port`.
     pub pulsar_service_url: String,
-    /// The same over TLS.
+    /// `pulsar+ssl://host:port`.
     pub pulsar_service_url_tls: Option<String>,
     /// Always.
     pub persistent_topics_enabled: bool,
@@ -92,9 +92,9 @@ pub struct LoadReport {
     pub memory: ResourceUsage,
     /// Part of `memory` here.
     pub direct_memory: ResourceUsage,
-    /// What clients publish, in Kbit a second. How much the network takes is not known.
+    /// Publish traffic of clients, in Kbit per second. The capacity of the network is not known.
     pub bandwidth_in: ResourceUsage,
-    /// What they are sent.
+    /// Dispatch traffic to clients, in Kbit per second.
     pub bandwidth_out: ResourceUsage,
     /// Bytes a second.
     pub msg_throughput_in: f64,
@@ -118,7 +118,7 @@ pub struct LoadReport {
     pub num_producers: u64,
     /// The bundles that it owns.
     pub bundles: BTreeSet<String>,
-    /// What it is.
+    /// Version of the broker.
     pub broker_version_string: String,
     /// The kind of report, in Pulsar's word.
     pub load_report_type: String,
@@ -127,7 +127,7 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
-    /// Of a broker that does nothing yet.
+    /// Returns the report of a broker without load.
     #[must_use]
     pub fn idle(addresses: &BrokerAddresses) -> Self {
         Self {
@@ -163,7 +163,8 @@ impl LoadReport {
         self.last_stats = bundles;
     }
 
-    /// What decides whether it is overloaded, in percent: the largest of what has a limit. Memory does not: caches fill what they may.
+    /// Returns the usage that decides overload, in percent: the largest of the resources with a limit. Memory is
+    /// excluded: caches fill what they may.
     #[must_use]
     pub fn usage(&self) -> f64 {
         let all = [self.cpu, self.bandwidth_in, self.bandwidth_out];
@@ -182,8 +183,8 @@ impl LoadReport {
         self.msg_throughput_in + self.msg_throughput_out
     }
 
-    /// Whether so much is different since `told` that others should know: any figure by more than `percent`, of itself or, of those that
-    /// have a limit, of that.
+    /// True if the load differs enough from `told` to be reported: any figure by more than `percent`, of itself or,
+    /// for those that have a limit, of that limit.
     #[must_use]
     pub fn differs(&self, told: &Self, percent: f64) -> bool {
         let by = |now: f64, then: f64| {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::{BrokerAddresses, HandoverError, LoadReport};
 
-/// Who owns a topic.
+/// Owner of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// This broker.
@@ -20,7 +20,7 @@ pub enum Owner {
     Unowned,
 }
 
-/// Why a topic could not be taken. All of them pass: the client looks up again.
+/// Reason why a topic could not be taken. All of them are transient: the client looks up again.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OwnershipError {
     /// This broker does not take topics yet, or not any more, or lost its session a moment ago.
@@ -42,7 +42,8 @@ pub enum OwnershipError {
 
 /// Knows who owns which topic.
 pub trait Ownership: Send + Sync {
-    /// Who owns `topic`, as far as this broker knows: certain when it is this one, a moment old otherwise. Does not wait.
+    /// Returns the owner of `topic`, as far as this broker knows: certain if it is this one, a moment old otherwise.
+    /// Does not wait.
     fn owner_of(&self, topic: &TopicName) -> Owner;
 
     /// Takes `topic` when no broker owns it, and says who owns it now: [`Owner::Us`] or [`Owner::Other`].
@@ -81,7 +82,8 @@ pub trait Ownership: Send + Sync {
         Box::pin(async {})
     }
 
-    /// Who owns the bundle `<tenant>/<namespace>/<range>`, as [`owner_of`](Self::owner_of) says it of a topic.
+    /// Returns the owner of the bundle `<tenant>/<namespace>/<range>`, as [`owner_of`](Self::owner_of) does for a
+    /// topic.
     fn owner_of_bundle(&self, _: &str) -> Owner {
         Owner::Us
     }
@@ -124,7 +126,7 @@ pub trait Ownership: Send + Sync {
         Box::pin(async { Err(HandoverError::Alone) })
     }
 
-    /// What was loaded of a bundle that was handed over is closed.
+    /// Reports that the loaded topics of a transferred bundle are closed.
     fn end_handover<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async {})
     }
@@ -134,7 +136,7 @@ pub trait Ownership: Send + Sync {
         None
     }
 
-    /// What this broker told others of its load; `None` when there can be no other, or it has not yet.
+    /// Returns the last load report of this broker; `None` if there can be no other broker, or none was sent yet.
     fn load_report(&self) -> Option<LoadReport> {
         None
     }

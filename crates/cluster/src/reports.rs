@@ -1,9 +1,9 @@
-//! What brokers tell each other of their load, and what follows from it.
+//! Exchange of load reports between brokers, and the resulting actions.
 //!
 //! ```text
 //! loadbalance/brokers/<host:port>    ephemeral: the LoadReport of a broker, put anew when it is different enough or old
 //! ```
-//! Reports are hints: one that is late or lost costs balance, and nothing else.
+//! Reports are hints: a late or lost one costs balance, and nothing else.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::bundles::PREFIX;
 use crate::keeping::REGISTRY;
 use crate::{BundleOwnership, LoadReport, Ownership as _};
 
-/// What is known of loads.
+/// Known load of the brokers.
 #[derive(Default)]
 pub(crate) struct Loads {
     pub(crate) options: BalanceOptions,
     /// By broker, ours among them.
     pub(crate) reports: HashMap<String, LoadReport>,
-    /// What we told last, and when.
+    /// Last report of this broker, and its time.
     told: Option<(LoadReport, Nanos)>,
-    /// When bundles came to us from other brokers, by their key.
+    /// Arrival time of bundles from other brokers, by their key.
     came_at: HashMap<String, Nanos>,
     /// Bundles that we gave away because of our load.
     shed: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    /// What we told last.
+    /// Returns the last report of this broker.
     pub(crate) fn own(&self) -> Option<&LoadReport> {
         self.told.as_ref().map(|(report, _)| report)
     }
@@ -54,7 +54,7 @@ impl Loads {
         self.came_at.insert(key.to_owned(), clock::now());
     }
 
-    /// What is registered for a broker is this.
+    /// Notes the registered value of a broker.
     fn hear(&mut self, id: &str, value: Option<&[u8]>) {
         // One that has told nothing yet has its addresses there.
         let report = value.and_then(|value| serde_json::from_slice(value).ok());
@@ -89,13 +89,13 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// Of the bundles of this broker.
+    /// Load balancing of the bundles of this broker.
     #[must_use]
     pub fn of(ownership: Arc<BundleOwnership>) -> Self {
         Self { ownership }
     }
 
-    /// How bundles are dealt out from now on.
+    /// Sets the options of load balancing.
     pub fn set_options(&self, options: BalanceOptions) {
         self.ownership.lock().loads.options = options;
     }
@@ -106,7 +106,7 @@ impl Balancer {
         self.ownership.bundles()
     }
 
-    /// What this broker told of itself last.
+    /// Returns the last report of this broker.
     #[must_use]
     pub fn own_report(&self) -> Option<LoadReport> {
         self.ownership.lock().loads.own().cloned()
@@ -124,7 +124,7 @@ impl Balancer {
         self.ownership.lock().loads.shed_rounds
     }
 
-    /// So many of what [`to_shed`](Self::to_shed) named are gone.
+    /// Counts bundles of [`to_shed`](Self::to_shed) that were unloaded.
     pub fn note_shed(&self, bundles: u64) {
         let loads = &mut self.ownership.lock().loads;
         loads.shed += bundles;

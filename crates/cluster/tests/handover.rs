@@ -52,7 +52,7 @@ fn run(test: impl Future<Output = ()>) {
     tokio::task::LocalSet::new().block_on(&runtime, test);
 }
 
-/// What comes of a call that goes on beside the test.
+/// Starts a call that runs beside the test, and returns its result later.
 fn begun<T: 'static>(call: impl Future<Output = T> + 'static) -> oneshot::Receiver<T> {
     let (tell, told) = oneshot::channel();
     pharos_runtime::spawn_local(async move {

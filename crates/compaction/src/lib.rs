@@ -33,12 +33,12 @@ pub use sieve::{Sieve, Survivor, last_index};
 pub use status::{CompactionAskError, CompactionCounts, CompactionStatus};
 pub use survey::{KeySurvey, TooManyKeys};
 
-/// What a run does.
+/// Options of a compaction run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Messages without a key stay.
     pub keep_keyless: bool,
-    /// What the keys of one run may take in memory, in bytes; a topic with more is not compacted.
+    /// Memory limit for the keys of one run, in bytes; a topic that needs more is not compacted.
     pub keys_bytes_max: usize,
     /// The largest batch that is taken apart, decompressed, in bytes; a larger one stays whole.
     pub batch_bytes_max: usize,

@@ -1,4 +1,4 @@
-//! One run: reads what is to be compacted twice and writes what is left, a little at a time.
+//! Compaction run: reads the log up to the horizon twice and writes the remaining messages, a little at a time.
 
 use pharos_managed_ledger::{
     CompactedEntry, CompactedView, CompactedWriter, CompactionError, Entry, ReadError,
@@ -26,32 +26,32 @@ pub trait ReadLog {
         bytes_max: usize,
     ) -> impl Future<Output = Result<Vec<Entry>, ReadError>>;
 
-    /// Whether an entry that answers this is passed over, as consumers are moved past it.
+    /// True if an entry that fails with this error is skipped, as consumers are moved past it.
     fn skips(&self, error: &ReadError) -> bool;
 
-    /// Whether consumers pass over an entry, so that it is not kept: its transaction was aborted.
+    /// True if consumers skip an entry, so that it is not kept: its transaction was aborted.
     fn hides(&self, _entry: &Entry) -> bool {
         false
     }
 }
 
-/// What a run compacts.
+/// Input of a compaction run.
 pub struct CompactionRun<'a, L> {
-    /// What was compacted before.
+    /// Previous compacted view.
     pub view: Option<CompactedView>,
     /// The log. From the horizon of `view` on, or from `from` without one, nothing of it goes while the run lasts.
     pub log: &'a L,
     /// Its first entry that is to be looked at.
     pub from: Ordinal,
-    /// What is to be compacted ends here, exclusive.
+    /// End of the range to compact, exclusive.
     pub horizon: Ordinal,
-    /// What is to be known of entries.
+    /// Codec that reads the facts of entries.
     pub codec: &'a dyn EntryCodec,
     /// Settings.
     pub options: Options,
 }
 
-/// What a run did.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Messages that went.
@@ -62,13 +62,13 @@ pub struct Outcome {
     pub bytes_written: u64,
 }
 
-/// Why a run ended without a compacted ledger.
+/// Reason why a run ended without a compacted ledger.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RunError {
-    /// It takes too much memory.
+    /// The keys take too much memory.
     #[error(transparent)]
     TooManyKeys(#[from] TooManyKeys),
-    /// It cannot be read or written.
+    /// The log or the compacted ledger cannot be read or written.
     #[error(transparent)]
     Compaction(#[from] CompactionError),
     /// An entry is not there, and no error says why. What was compacted without it would lose it for good.
@@ -134,9 +134,9 @@ pub async fn run<L: ReadLog, S: Future<Output = ()>>(
 /// The entries of one phase: those of the compacted ledger, then those of the log.
 struct EntrySource<'a, L> {
     run: &'a CompactionRun<'a, L>,
-    /// Of the compacted ledger, the next entry; `None` when it is through.
+    /// Next entry of the compacted ledger; `None` after the last one.
     index: Option<u64>,
-    /// Of the log, the next entry.
+    /// Next entry of the log.
     next: Ordinal,
 }
 

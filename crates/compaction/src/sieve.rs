@@ -9,7 +9,7 @@ use pharos_types::entry::{EntryCodec, EntryMessages, KeyedMessage};
 use super::Options;
 use super::survey::Last;
 
-/// What is left of an entry.
+/// Remainder of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survivor {
     /// As it was, or a batch with fewer messages.
@@ -62,7 +62,7 @@ impl<'a> Sieve<'a> {
         self.removed
     }
 
-    /// What is left of the next entry; `None` when nothing is.
+    /// Returns the remainder of the next entry; `None` if nothing remains.
     pub fn pass(&mut self, ordinal: Ordinal, entry: &Bytes) -> Option<Survivor> {
         let facts = self.codec.facts(entry);
         if facts.is_marker {

@@ -1,18 +1,18 @@
-//! What is told of the runs of a topic.
+//! Reported status of a topic's runs.
 
 use pharos_managed_ledger::CompactionError;
 
-/// What came of the last run since the topic was loaded.
+/// Result of the last run since the topic was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CompactionStatus {
     /// None was begun.
     #[default]
     NotRun,
-    /// One is under way, or waits for its turn.
+    /// A run is in progress, or waits for its turn.
     Running,
-    /// It is done.
+    /// The run succeeded.
     Success,
-    /// It failed; why.
+    /// The run failed, with the reason.
     Failed(String),
 }
 
@@ -27,11 +27,11 @@ pub struct CompactionCounts {
     pub last_removed: u64,
     /// Messages that all of them removed.
     pub removed: u64,
-    /// When the last one was done, in milliseconds since 1970; 0 for never.
+    /// Time of the last successful run, in milliseconds since 1970; 0 for never.
     pub succeeded_ms: u64,
-    /// When the last one failed, in milliseconds since 1970; 0 for never.
+    /// Time of the last failed run, in milliseconds since 1970; 0 for never.
     pub failed_ms: u64,
-    /// How long the last one took, in nanoseconds.
+    /// Duration of the last run, in nanoseconds.
     pub last_nanos: u64,
     /// Payload bytes that the last one read.
     pub last_read: u64,
@@ -39,16 +39,16 @@ pub struct CompactionCounts {
     pub last_written: u64,
 }
 
-/// Why no run was begun.
+/// Reason why no run was started.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CompactionAskError {
-    /// One is under way.
+    /// A run is in progress.
     #[error("the topic is being compacted")]
     Running,
     /// The topic is on its way out.
     #[error("the topic is being closed; try again")]
     Closing,
-    /// It cannot be compacted.
+    /// The topic cannot be compacted.
     #[error(transparent)]
     Refused(CompactionError),
 }

@@ -7,20 +7,20 @@ use pharos_types::entry::{Chunk, EntryCodec, EntryMessages, KeyedMessage};
 
 use super::{Options, Sieve};
 
-/// What a key takes in memory besides its bytes, about.
+/// Approximate memory of a key besides its bytes, in bytes.
 const KEY_COST: usize = 96;
-/// What a piece of a chunked message takes.
+/// Memory of a piece of a chunked message, in bytes.
 const PIECE_COST: usize = 16;
 
 /// The keys of a topic take more memory than a run may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the keys of the topic take more than {bytes_max} bytes (topic_compaction.max_keys_size)")]
 pub struct TooManyKeys {
-    /// What they may take.
+    /// Memory limit of the keys, in bytes.
     pub bytes_max: usize,
 }
 
-/// Where the last message of a key is.
+/// Position of the last message of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Last {
     /// In this entry, with this index.
@@ -55,7 +55,7 @@ impl<'a> KeySurvey<'a> {
         }
     }
 
-    /// What is remembered takes about so many bytes.
+    /// Returns the approximate memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

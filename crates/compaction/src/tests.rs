@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use super::*;
 use pharos_types::entry::EntryCodec as _;
 
-/// One message: a key of few, or none, and whether it has a value.
+/// Message: a key of few, or none, and whether it has a value.
 #[derive(Clone, Debug)]
 struct Sent {
     key: Option<u8>,
@@ -131,7 +131,7 @@ fn values(entry: &Bytes) -> Vec<Option<Bytes>> {
         .collect()
 }
 
-/// What must be left: entries by ordinal, of each the indexes that stay.
+/// Returns the expected remainder: entries by ordinal, with the indexes that stay in each.
 fn model(log: &[Bytes], keep_keyless: bool) -> BTreeMap<u64, BTreeSet<usize>> {
     let mut last: BTreeMap<Box<[u8]>, Vec<(u64, usize)>> = BTreeMap::new();
     let mut always = Vec::new();

@@ -14,7 +14,7 @@ use crate::transactions::Transactions;
 
 /// Pauses between tries, the first and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// How often it is looked for transactions whose time is over, and how many of a coordinator are aborted in one go.
+/// Interval between checks for expired transactions, and maximum number that a coordinator aborts in one check.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const TIMEOUTS_MAX: usize = 1000;
 
@@ -25,7 +25,7 @@ enum Participant {
     Subscription(TopicName, SubscriptionName),
 }
 
-/// Why one has not ended it yet.
+/// Reason why a participant has not ended it yet.
 struct NotYet(String);
 
 impl From<TopicError> for NotYet {

@@ -13,10 +13,10 @@ use pharos_runtime::{clock, spawn_local};
 use pharos_transactions::{Coordinator, Transaction, keys};
 use pharos_types::{Domain, TopicName, varint};
 
-/// How often a log is looked at for which the engine has no room at the moment.
+/// Interval between checks of a log for which the engine has no room at the moment.
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Where a coordinator's log is; as Pulsar calls it.
+/// Returns the topic of a coordinator's log, with Pulsar's name.
 pub(crate) fn topic(coordinator: u64) -> Option<TopicName> {
     format!("persistent://pulsar/system/__transaction_log_{coordinator}")
         .parse()
@@ -128,7 +128,7 @@ impl CoordinatorLog {
 #[derive(Debug)]
 pub(crate) struct LogFailed(pub(crate) String);
 
-/// Why a coordinator's log could not be opened.
+/// Reason why a coordinator's log could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenLogError {
     /// The number makes no name.
@@ -137,7 +137,7 @@ pub(crate) enum OpenLogError {
     /// The store's reason.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What is stored does not parse.
+    /// A stored record does not parse.
     #[error("malformed record: {0}")]
     Record(String),
 }

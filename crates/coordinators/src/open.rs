@@ -12,15 +12,15 @@ use pharos_transactions::{Coordinator, CoordinatorLimits};
 use crate::log::{CoordinatorLog, topic};
 use crate::transactions::Transactions;
 
-/// Why the coordinators could not be opened.
+/// Reason why the coordinators could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenTransactionsError {
-    /// One of them.
+    /// The log of a coordinator failed.
     #[error("cannot open the log of transaction coordinator {coordinator}: {reason}")]
     Log {
-        /// Which.
+        /// Number of the coordinator.
         coordinator: u64,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
     /// The broker stops.
@@ -28,7 +28,8 @@ pub enum OpenTransactionsError {
     Stopping,
 }
 
-/// How many coordinators have a log: they must be opened whether or not there are to be transactions, for they may have some to end.
+/// Returns the number of coordinators that have a log: they must be opened even if transactions are off, for they may
+/// have some to end.
 ///
 /// # Errors
 /// The store's reason.
@@ -85,7 +86,7 @@ impl Transactions {
         Ok(transactions)
     }
 
-    /// What goes on with the coordinators of a shard, there.
+    /// Resumes the ending transactions of a shard's coordinators and starts their background tasks, on that shard.
     fn run(self: &Arc<Self>, ids: Vec<u64>) {
         for id in &ids {
             let ending = self

@@ -27,7 +27,7 @@ struct World {
     metadata: Arc<Memory>,
 }
 
-/// One life of a broker.
+/// Run of a broker, from start to stop.
 struct Life {
     broker: Broker,
     threads: Threads,
@@ -111,7 +111,7 @@ async fn begin(life: &Life, timeout_ms: u64) -> Result<TxnId, TxnError> {
         .await
 }
 
-/// As if the process had died right after the decision was stored, before a participant heard of it.
+/// Stores a decision as if the process had died right after, before a participant received it.
 async fn decide(life: &Life, txn: TxnId, outcome: TxnOutcome) {
     life.on_shard(move |all| async move {
         let log = all.log(txn.most).unwrap().clone();
@@ -215,7 +215,8 @@ async fn every_end_of_a_transaction_is_answered_while_the_log_takes_nothing() {
         world.engine.recover(id).await.unwrap();
     }
     for _ in 0..3 {
-        let ended = life.on_shard(move |all| async move { all.end(txn, Some("me"), TxnOutcome::Committed).await });
+        let ended =
+            life.on_shard(move |all| async move { all.end(txn, Some("me"), TxnOutcome::Committed).await });
         let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
         assert!(matches!(ended, Ok(Err(TxnError::Log(_)))), "{ended:?}");
     }

@@ -1,4 +1,4 @@
-//! What is asked of transactions: by clients, by administrators.
+//! Transaction operations of clients and administrators.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -24,7 +24,7 @@ const ASSIGN: &str = "persistent://pulsar/system/transaction_coordinator_assign"
 /// The coordinators of a broker. Cheap to share; usable from any thread, its futures on shards and elsewhere.
 pub struct Transactions {
     pub(crate) broker: Broker,
-    /// How many coordinators clients may use.
+    /// Number of coordinators that clients may use.
     serving: u64,
     limits: CoordinatorLimits,
     logs: Box<[CoordinatorLog]>,
@@ -59,13 +59,13 @@ impl fmt::Debug for Transactions {
 /// A transaction that has not ended, to be shown.
 #[derive(Debug, Clone)]
 pub struct TransactionInfo {
-    /// Which.
+    /// Transaction id.
     pub txn: TxnId,
-    /// What is known of it.
+    /// State of the transaction.
     pub transaction: Transaction,
 }
 
-/// What a topic knows of transactions.
+/// Transaction figures of a topic.
 #[derive(Debug, Clone)]
 pub struct TopicTransactionFigures {
     /// Counts.
@@ -76,7 +76,7 @@ pub struct TopicTransactionFigures {
     pub readable: Option<Position>,
 }
 
-/// Why a change of a coordinator was not stored.
+/// Reason why a change of a coordinator was not stored.
 enum ChangeError {
     Txn(TxnError),
     Log(String),
@@ -113,13 +113,14 @@ impl Transactions {
         }
     }
 
-    /// How many coordinators clients may use; 0: transactions are off.
+    /// Returns the number of coordinators that clients may use; 0: transactions are off.
     #[must_use]
     pub fn serving(&self) -> u32 {
         u32::try_from(self.serving).unwrap_or(u32::MAX)
     }
 
-    /// How many coordinators clients may use, if this is the topic by which they are found, or a partition of it.
+    /// Returns the number of coordinators that clients may use, if this is the topic by which they are found, or a
+    /// partition of it.
     #[must_use]
     pub fn found_at(&self, topic: &TopicName) -> Option<u32> {
         // Most names differ in their tenant, and are compared with nothing.
@@ -130,7 +131,7 @@ impl Transactions {
         topic.partition().is_none_or(is_one).then(|| self.serving())
     }
 
-    /// Whether clients may use a coordinator.
+    /// Checks that clients may use a coordinator.
     ///
     /// # Errors
     /// `NoCoordinator`.
@@ -322,7 +323,7 @@ impl Transactions {
         slow.unwrap_or_default()
     }
 
-    /// What a topic knows of transactions. From any thread.
+    /// Returns the transaction figures of a topic. From any thread.
     ///
     /// # Errors
     /// The topic's.
@@ -347,8 +348,8 @@ impl Transactions {
         figures.await.map_err(|TopicAt(error)| error)
     }
 
-    /// What transactions have acknowledged in a subscription, and which they are; `None`: there is no such subscription. From any
-    /// thread.
+    /// Returns the pending acknowledgements of transactions in a subscription; `None`: there is no such subscription.
+    /// From any thread.
     ///
     /// # Errors
     /// The topic's.
@@ -365,7 +366,7 @@ impl Transactions {
         figures.await.map_err(|TopicAt(error)| error)
     }
 
-    /// How a transaction stands; `None`: it has ended, or never was.
+    /// Returns the status of a transaction; `None`: it has ended, or never existed.
     #[must_use]
     pub fn status(&self, txn: TxnId) -> Option<TxnStatus> {
         self.get(txn).map(|found| found.transaction.status)
@@ -417,7 +418,7 @@ fn note(state: &Coordinator, txn: TxnId, records: &mut Vec<Record>) {
     }
 }
 
-/// Why something cannot take part in a transaction.
+/// Reason why a participant cannot be added to a transaction.
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
     /// The coordinator's reason.
@@ -428,7 +429,7 @@ pub enum AddError {
     Topic(#[from] TopicError),
 }
 
-/// What [`Broker::at_home`] answers with here.
+/// Error of [`Broker::at_home`] here.
 #[derive(Debug)]
 struct TopicAt(TopicError);
 

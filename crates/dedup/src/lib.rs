@@ -1,4 +1,4 @@
-//! Which sends of a topic's producers were stored before: a state machine without I/O and without a clock.
+//! Deduplication of a topic's producers: a state machine without I/O and without a clock.
 //!
 //! ```text
 //!   check ─► Accept ─ append ─► on_pushed ─ durable ─► on_persisted ─ on_durable ─ snapshot ─► a cursor: place, last number by name
@@ -7,16 +7,17 @@
 //!     └ on_replayed for each entry from the place on ─► end_replay
 //! ```
 //!
-//! Producers number what they send, rising. Of each name two numbers are kept: the highest that was given to the log (*pushed*) and
-//! the last that is durable there (*persisted*). A send no higher than persisted is a duplicate; one between the two may yet become
-//! durable or not, so nothing can be said of it; any other is new.
+//! Producers number their messages in ascending order. For each name two numbers are kept: the highest that was given
+//! to the log (*pushed*) and the last that is durable there (*persisted*). A send no higher than persisted is a
+//! duplicate; one between the two may yet become durable or not, so it is undecidable; any other is new.
 //!
-//! What replicators of other clusters send is judged by its place in the log over there instead ([`SequenceIds::check_source`]).
+//! Messages of replicators of other clusters are judged by their position in the log of that cluster instead
+//! ([`SequenceIds::check_source`]).
 //!
-//! While a log is replayed, sends are noted and not judged: they come from producers that were there when it was turned on. What
-//! is noted of them is later in the log than what is replayed, so it goes before it.
+//! While a log is replayed, sends are noted and not judged: they come from producers that were attached when it was
+//! turned on. These sends are later in the log than the replayed entries, so their numbers take precedence.
 //!
-//! Always true: a snapshot's numbers are of entries that are durable, and count every entry before its place.
+//! Always true: a snapshot's numbers are of entries that are durable, and count every entry before its position.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +34,7 @@ use names::{Numbers, cost};
 pub use sources::SourcePlace;
 use sources::Sources;
 
-/// How much is kept, and for how long.
+/// Number of names kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceLimits {
     /// Names that are kept; beyond it those that have been gone for longest are forgotten. Names of attached producers stay.
@@ -57,18 +58,18 @@ impl Default for SequenceLimits {
     }
 }
 
-/// What is to become of a send.
+/// Verdict on a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Append it.
     Accept,
-    /// It is stored and durable: answer it without storing it again.
+    /// The message is stored and durable: answer it without storing it again.
     Duplicate,
-    /// It was given to the log, and is not durable yet: the producer has to send it again.
+    /// The message was given to the log, and is not durable yet: the producer has to send it again.
     Undecidable,
 }
 
-/// What is stored of the state.
+/// Stored snapshot of the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// All entries before this are counted.
@@ -77,7 +78,7 @@ pub struct Snapshot {
     pub persisted: BTreeMap<String, i64>,
 }
 
-/// What is read again of a log.
+/// Progress of a replay.
 struct Rereading {
     next: Ordinal,
     /// The last number, and where it was read.
@@ -94,7 +95,7 @@ pub struct SequenceIds {
     replay: Option<Rereading>,
     /// All entries before this are counted in what is persisted.
     counted: Ordinal,
-    /// Where the last snapshot stands.
+    /// Position of the last snapshot.
     stored: Ordinal,
     /// Entries since then.
     entries: u64,
@@ -132,7 +133,7 @@ impl SequenceIds {
         self.replay.as_ref().map(|replay| replay.next)
     }
 
-    /// One entry was read again, or turned out to be lost. `sequence`: its producer and the number of its last message, if it counts.
+    /// Counts one replayed or lost entry. `sequence`: its producer and the number of its last message, if it counts.
     pub fn on_replayed(&mut self, at: Ordinal, sequence: Option<(&str, u64)>) {
         let Some(replay) = &mut self.replay else { return };
         replay.next = Ordinal(at.0 + 1);
@@ -176,7 +177,7 @@ impl SequenceIds {
         self.counted = self.counted.max(replay.next).max(to);
     }
 
-    /// What is to become of a send, by the number of its first message.
+    /// Returns the verdict on a send, by the number of its first message.
     #[must_use]
     pub fn check(&self, name: &str, sequence_id: u64) -> Verdict {
         match self.names.get(name) {
@@ -185,7 +186,7 @@ impl SequenceIds {
         }
     }
 
-    /// What is to become of a send of a replicator of another cluster, by its place in the log over there.
+    /// Returns the verdict on a send of a replicator of another cluster, by its position in the log of that cluster.
     #[must_use]
     pub fn check_source(&self, cluster: &str, place: SourcePlace) -> Verdict {
         match self.replay {
@@ -227,7 +228,7 @@ impl SequenceIds {
         self.counted = self.counted.max(end);
     }
 
-    /// What was pushed and is not durable never will be.
+    /// Discards numbers that were pushed and are not durable; they never will be.
     pub fn take_back(&mut self) {
         self.names.retain(|_, numbers| {
             numbers.pushed = numbers.persisted;
@@ -242,19 +243,19 @@ impl SequenceIds {
         self.names.get(name)?.persisted
     }
 
-    /// Whether everything that was pushed under a name is durable.
+    /// True if everything pushed under a name is durable.
     #[must_use]
     pub fn is_settled(&self, name: &str) -> bool {
         self.names.get(name).is_none_or(Numbers::is_settled)
     }
 
-    /// Whether a snapshot is due by the number of entries.
+    /// True if a snapshot is due by the number of entries.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.entries >= self.limits.entries_max.max(1) && self.has_news()
     }
 
-    /// Whether a snapshot would say more than the last one.
+    /// True if a snapshot would differ from the last one.
     #[must_use]
     pub fn has_news(&self) -> bool {
         self.place() > self.stored
@@ -264,7 +265,7 @@ impl SequenceIds {
         self.replay_next().unwrap_or(self.counted)
     }
 
-    /// What is to be stored now.
+    /// Returns the state to be stored now.
     pub fn snapshot(&mut self) -> Snapshot {
         self.entries = 0;
         self.stored = self.place();
@@ -307,13 +308,13 @@ impl SequenceIds {
         }
     }
 
-    /// How many names are known.
+    /// Returns the number of known names.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether no name is known.
+    /// True if no name is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()

@@ -1,4 +1,4 @@
-//! What is known of one name, and which names are forgotten.
+//! Sequence numbers of one name, and the rule for names that are forgotten.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(crate) struct Numbers {
     pub(crate) pushed: Option<i64>,
     /// Durable.
     pub(crate) persisted: Option<i64>,
-    /// When it was first seen without a producer.
+    /// Time at which it was first seen without a producer.
     gone_since_ms: Option<u64>,
 }
 
@@ -31,8 +31,8 @@ impl Numbers {
         self.pushed == self.persisted
     }
 
-    /// What was replayed comes before what was noted meanwhile. A producer that began anew meanwhile has lower numbers: what was there
-    /// before says nothing of them.
+    /// Adds a replayed number before those noted meanwhile. A producer that started over meanwhile has lower numbers:
+    /// the earlier number says nothing of them.
     pub(crate) fn put_before(&mut self, last: i64) {
         match self.pushed {
             None => (self.pushed, self.persisted) = (Some(last), Some(last)),
@@ -41,7 +41,7 @@ impl Numbers {
         }
     }
 
-    /// Whether it is not gone for too long; notes when it went.
+    /// True if it has not been gone for too long; notes when it went.
     pub(crate) fn is_kept(&mut self, now_ms: u64, gone_ms_max: u64, is_attached: bool) -> bool {
         if is_attached {
             self.gone_since_ms = None;
@@ -52,7 +52,7 @@ impl Numbers {
     }
 }
 
-/// What a name takes in a snapshot, in bytes: itself, its length, its number.
+/// Returns the size of a name in a snapshot, in bytes: itself, its length, its number.
 pub(crate) fn cost(name: &str) -> usize {
     name.len() + 12
 }

@@ -1,7 +1,8 @@
-//! How far the replicators of other clusters have come, each by the place of its messages in the topic's log over there.
+//! Progress of the replicators of other clusters, each by the position of its messages in the topic's log of that
+//! cluster.
 //!
-//! A replicator sends a log in its order, and after a break some of it again from an earlier place. The numbers of the original
-//! producers say nothing here: producers of the same name may be at both clusters.
+//! A replicator sends a log in its order, and after a reconnect some of it again from an earlier position. The
+//! numbers of the original producers say nothing here: producers of the same name may be at both clusters.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +11,7 @@ use crate::Verdict;
 /// Clusters that are known of a topic; what comes from further ones is taken as new.
 pub(crate) const CLUSTERS_MAX: usize = 256;
 
-/// How a snapshot calls the two halves of a place.
+/// Names of the two halves of a position in a snapshot.
 const PREFIX: &str = "pulsar.repl.";
 const LEDGER: &str = "_LID";
 const ENTRY: &str = "_EID";
@@ -54,7 +55,7 @@ impl Sources {
         whole
     }
 
-    /// What a snapshot says of places.
+    /// Adds the positions to a snapshot.
     pub(crate) fn put_into(&self, snapshot: &mut BTreeMap<String, i64>) {
         for (cluster, places) in &self.known {
             if let Some(place) = places.persisted {
@@ -88,7 +89,7 @@ impl Sources {
         }
     }
 
-    /// What was read again comes before what was noted meanwhile.
+    /// Adds a replayed position before those noted meanwhile.
     pub(crate) fn put_before(&mut self, cluster: &str, place: SourcePlace) {
         let Some(places) = self.of(cluster) else { return };
         match places.pushed {

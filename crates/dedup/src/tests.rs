@@ -194,7 +194,7 @@ fn long_names_are_bounded_by_their_bytes() {
 enum Step {
     /// A producer sends so many messages in one entry.
     Send(usize, u64),
-    /// What was appended is durable, up to the one so many before the end.
+    /// Appended entries are durable, except for so many at the end.
     Durable(usize),
     /// A producer loses its connection: once what it pushed is settled, it sends all that has no receipt again.
     Reconnect(usize),
@@ -221,7 +221,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 /// A log, and clients that send again until they have a receipt.
 struct World {
     ids: SequenceIds,
-    /// Who, first, last.
+    /// Producer, first number, last number.
     log: Vec<(usize, u64, u64)>,
     durable: usize,
     snapshot: Snapshot,
@@ -242,7 +242,7 @@ impl World {
         }
     }
 
-    /// Whether it was judged.
+    /// True if the send was judged.
     fn send(&mut self, who: usize, (first, last): (u64, u64)) -> bool {
         match self.ids.check(NAMES[who], first) {
             Verdict::Accept => {

@@ -1,4 +1,4 @@
-//! What consumers and admins say about entries that are out: done, again, skip, start over.
+//! Acknowledgement, redelivery, skip and reset of delivered entries, by consumers and administrators.
 
 use pharos_managed_ledger::cursor::AckOutcome;
 use pharos_types::Ordinal;

@@ -1,8 +1,8 @@
-//! Which consumer gets the pieces of a chunked message (Shared subscriptions).
+//! Assignment of the pieces of a chunked message to a consumer (Shared subscriptions).
 //!
-//! The first piece delivered decides; the last one delivered ends it. A message whose end never comes would be remembered
-//! for ever, so the oldest are forgotten beyond a bound: their later pieces may then go elsewhere, where the client gives up
-//! on the message and it is delivered again.
+//! The first piece delivered decides; the last one delivered ends it. A message whose end never arrives would be
+//! remembered for ever, so the oldest are forgotten beyond a bound: their later pieces may then go elsewhere, where
+//! the client gives up on the message and it is delivered again.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -11,7 +11,7 @@ use pharos_types::steps::walk;
 
 use super::types::{ConsumerKey, ConsumerSpec};
 
-/// Where a consumer is kept; small, dense, used again after the consumer has left.
+/// Index of a consumer; small, dense, used again after the consumer has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Slot(pub(super) u32);
 
@@ -21,7 +21,7 @@ impl Slot {
     }
 }
 
-/// One consumer.
+/// Attached consumer.
 #[derive(Debug)]
 pub(super) struct Consumer {
     pub(super) key: ConsumerKey,
@@ -35,15 +35,15 @@ pub(super) struct Consumer {
     pub(super) permits_parked: i64,
     /// Messages delivered and not acknowledged.
     pub(super) unacked: u64,
-    /// It reached the limit of unacknowledged messages.
+    /// True if it reached the limit of unacknowledged messages.
     pub(super) blocked: bool,
     /// Bytes handed out and not written.
     pub(super) bytes_unwritten: u64,
-    /// What it contributes to the sums.
+    /// Its contribution to the sums.
     offer: Offer,
 }
 
-/// What an available consumer could take.
+/// Capacity of an available consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Offer {
     permits: i64,

@@ -46,14 +46,15 @@ pub struct Dispatcher {
     pub(super) limits: Limits,
     pub(super) mode: Mode,
     pub(super) consumers: Consumers,
-    /// What is acknowledged: the part that outlives this object.
+    /// Acknowledgement state: the part that outlives this object.
     pub(super) acks: AckState,
     pub(super) pending: PendingAcks,
     pub(super) replay: Replay,
     pub(super) delayed: Delayed,
-    /// Not to be delivered until it is released or acknowledged; in no other place.
+    /// Entries withheld until they are released or acknowledged; in no other collection.
     pub(super) withheld: Withheld,
-    /// How often a message was asked for again; only of messages that were, until they are acknowledged.
+    /// Redelivery count of each message; only of messages whose redelivery was requested, until they are
+    /// acknowledged.
     pub(super) redeliveries: OrdinalMap<u32>,
     /// The next entry to read, if it is not acknowledged.
     pub(super) read_position: u64,
@@ -61,7 +62,7 @@ pub struct Dispatcher {
     pub(super) fresh_from: u64,
     /// The read the topic has been asked for and has not answered.
     pub(super) reading: Option<Reading>,
-    /// Where the next replay begins among the consumers, so that each has its turn.
+    /// Consumer at which the next replay begins, so that each has its turn.
     pub(super) replay_turn: Slot,
     /// Messages delivered and not acknowledged, over all consumers.
     pub(super) unacked: u64,
@@ -69,11 +70,11 @@ pub struct Dispatcher {
     pub(super) is_blocked: bool,
     /// Average messages of an entry, to turn permits into entries.
     pub(super) messages_per_entry: f64,
-    /// Of the entries that were dealt.
+    /// Largest batch of the entries dispatched.
     pub(super) largest_batch: LargestBatch,
 }
 
-/// What differs between the kinds.
+/// State that differs between the subscription types.
 #[derive(Debug)]
 pub(super) enum Mode {
     Shared { turns: RoundRobin, chunks: ChunkPins },
@@ -130,13 +131,13 @@ impl Dispatcher {
         }
     }
 
-    /// What is acknowledged, for persisting and for counting the backlog.
+    /// Returns the acknowledgement state, for persisting and for counting the backlog.
     #[must_use]
     pub fn acks(&self) -> &AckState {
         &self.acks
     }
 
-    /// Whether no consumer is attached.
+    /// True if no consumer is attached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.consumers.is_empty()
@@ -339,7 +340,7 @@ impl Dispatcher {
         ranges.iter().flat_map(within).collect()
     }
 
-    /// What an entry must stay together with.
+    /// Returns the group that an entry must stay together with.
     pub(super) fn group(&self, entry: &EntryRef) -> Option<Group> {
         match &self.mode {
             Mode::Shared { .. } => entry.chunk.map(|chunk| Group(chunk.uuid_hash)),
@@ -347,12 +348,12 @@ impl Dispatcher {
         }
     }
 
-    /// Who may get entries of a group now.
+    /// Returns the consumers that may get entries of a group now.
     pub(super) fn place(&self, group: Option<Group>) -> ReplayPlace {
         place_in(&self.mode, group)
     }
 
-    /// Where everything before this is acknowledged.
+    /// Returns the position before which everything is acknowledged.
     #[must_use]
     pub fn acked_to(&self) -> Ordinal {
         self.acks.acked_to()

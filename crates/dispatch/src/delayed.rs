@@ -12,14 +12,14 @@ use super::ordinal_map::{OrdinalMap, shrink_if_empty};
 use super::replay::Group;
 use super::types::DelayOptions;
 
-/// What the index keeps beside the time.
+/// Data of a delayed message besides its time.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     deliver_at: i64,
     group: Option<Group>,
 }
 
-/// What one message takes: once by its time and once by its ordinal.
+/// Memory of one message, in bytes: once by its time and once by its ordinal.
 const ITEM_BYTES: usize = size_of::<(i64, u64)>() + size_of::<(u64, Item)>();
 
 /// The delayed messages of a subscription.
@@ -31,7 +31,7 @@ pub(super) struct Delayed {
     items: OrdinalMap<Item>,
     /// The lowest ordinal that found no room.
     overflow_from: Option<u64>,
-    /// How many found none since the last time reading went back.
+    /// Number of messages that found no room since reading last went back.
     overflow_count: u64,
 }
 
@@ -46,7 +46,7 @@ impl Delayed {
         }
     }
 
-    /// What waits now is judged by the new options.
+    /// Sets the options; they apply to the waiting messages too.
     pub(super) fn set_options(&mut self, options: Option<DelayOptions>) {
         self.options = options;
     }
@@ -65,7 +65,7 @@ impl Delayed {
         self.items.contains_key(&ordinal)
     }
 
-    /// Whether a message with this time has to wait.
+    /// True if a message with this time has to wait.
     pub(super) fn is_early(&self, deliver_at: i64, now_ms: i64) -> bool {
         self.options
             .is_some_and(|options| deliver_at > now_ms.saturating_add(early_ms(&options)))
@@ -112,7 +112,7 @@ impl Delayed {
         self.by_time.first().map(|&(deliver_at, _)| deliver_at)
     }
 
-    /// Where to read again for messages that found no room, once there is some.
+    /// Returns the ordinal to read again from for messages that found no room, once there is some.
     pub(super) fn take_overflow(&mut self) -> Option<u64> {
         if self.items.len() > self.options.map_or(0, |options| options.index_entries_max / 2) {
             return None;
@@ -133,7 +133,7 @@ impl Delayed {
     }
 }
 
-/// How much too early a message may be delivered.
+/// Returns the time that a message may be delivered too early, in milliseconds.
 fn early_ms(options: &DelayOptions) -> i64 {
     if options.strict { 0 } else { options.tick_ms }
 }

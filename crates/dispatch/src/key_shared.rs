@@ -1,8 +1,8 @@
-//! Which consumer a key belongs to, and when it may have it.
+//! Assignment of keys to consumers, and the condition under which a consumer may get a key.
 //!
-//! When a consumer joins or leaves, hashes move. A hash that moved from A to B while A still has unacknowledged messages of it is
-//! *draining*: B gets nothing of it until A has acknowledged or lost the last. This needs no list of what moved: a hash with
-//! pending messages knows who has them, and only that consumer may get more.
+//! When a consumer joins or leaves, hashes move. A hash that moved from A to B while A still has unacknowledged
+//! messages of it is *draining*: B gets nothing of it until A has acknowledged or lost the last. This needs no list
+//! of moved hashes: a hash with pending messages knows its owner, and only that consumer may get more.
 //!
 //! Always true (unless out of order delivery is allowed): all pending messages of a hash are at one consumer.
 
@@ -46,7 +46,7 @@ impl KeyShared {
         }
     }
 
-    /// Who assigns hashes; `None` while no consumer is attached.
+    /// Returns the side that assigns hashes; `None` while no consumer is attached.
     pub(super) fn mode_name(&self) -> Option<&'static str> {
         self.active.as_ref().map(|active| active.selector.mode_name())
     }
@@ -114,7 +114,7 @@ impl KeyShared {
         Group(u64::from(slot_hash))
     }
 
-    /// Who may get messages of a group now.
+    /// Returns the consumers that may get messages of a group now.
     pub(super) fn place(&self, group: Group) -> ReplayPlace {
         let Some(active) = &self.active else {
             return ReplayPlace::Held;
@@ -128,7 +128,7 @@ impl KeyShared {
         }
     }
 
-    /// Whether a message may overtake earlier ones of its hash.
+    /// True if a message may overtake earlier ones of its hash.
     pub(super) fn allows_out_of_order(&self) -> bool {
         self.active
             .as_ref()

@@ -1,4 +1,4 @@
-//! Which acknowledgements of parts of a batch can make sense.
+//! Plausibility check of acknowledgements of parts of a batch.
 
 /// An `ack_set` of so many words is taken whatever the topic holds: more than the 1,000 messages that clients put into a batch by
 /// default.
@@ -17,7 +17,7 @@ impl LargestBatch {
         self.0 = self.0.max(messages);
     }
 
-    /// Whether a set of so many words can be for a batch that was delivered.
+    /// True if a set of so many words can be for a batch that was delivered.
     #[inline]
     #[must_use]
     pub fn allows(self, words: usize) -> bool {

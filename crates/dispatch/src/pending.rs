@@ -12,14 +12,14 @@ use super::replay::Group;
 /// End of a list.
 const END: u32 = u32::MAX;
 
-/// What is remembered of a delivered entry.
+/// Record of a delivered entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PendingEntry {
-    /// Who has it.
+    /// Consumer that has it.
     pub(super) owner: Slot,
     /// Messages of it not yet acknowledged; counts against the owner.
     pub(super) messages: u32,
-    /// What must stay together with it when it is delivered again.
+    /// Group that must stay together with it on redelivery.
     pub(super) group: Option<Group>,
 }
 

@@ -1,4 +1,4 @@
-//! What to read next, and who gets what was read.
+//! Choice of the next entries to read, and of the consumers that get them.
 
 use pharos_types::Ordinal;
 
@@ -13,7 +13,7 @@ use super::types::{ConsumerKey, Dealt, Delivery, EntryRef, Next};
 /// the shard.
 const DUE_MAX: usize = 10_000;
 
-/// What to do with an entry.
+/// Decision about an entry.
 enum Choice {
     /// Hand it to this consumer.
     Give(Slot),
@@ -24,10 +24,10 @@ enum Choice {
 }
 
 impl Dispatcher {
-    /// What to read now. Ask after every event, and after [`on_entries`](Self::on_entries).
+    /// Returns the next read. Call it after every event, and after [`on_entries`](Self::on_entries).
     ///
-    /// `tail_end`: the ordinal after the last readable entry. A `Read` or `Replay` must be answered exactly once, by `on_entries`
-    /// or [`read_failed`](Self::read_failed); until then the answer is `Idle`.
+    /// `tail_end`: the ordinal after the last readable entry. A `Read` or `Replay` must be answered exactly once, by
+    /// `on_entries` or [`read_failed`](Self::read_failed); until then the answer is `Idle`.
     pub fn next(&mut self, now_ms: i64, tail_end: Ordinal) -> Next {
         if self.reading.is_some() || !self.consumers.any_available() {
             return Next::Idle;
@@ -131,7 +131,7 @@ impl Dispatcher {
         ((permits as f64 / self.messages_per_entry).ceil() as usize).max(1)
     }
 
-    /// How many new entries to read; 0 when none may be.
+    /// Returns the number of new entries to read; 0 if none may be read.
     fn entries_max(&self) -> u32 {
         if self.is_blocked {
             return 0;
@@ -212,12 +212,12 @@ impl Dispatcher {
         self.fresh_from = self.fresh_from.max(ordinal + 1);
     }
 
-    /// Whether an entry that was read before has a place already.
+    /// True if an entry that was read before is already tracked.
     fn is_known(&self, ordinal: u64) -> bool {
         self.pending.contains(ordinal) || self.replay.contains(ordinal) || self.delayed.contains(ordinal)
     }
 
-    /// Who gets an entry of `group`. `replayed`: its ordinal when it comes out of replay.
+    /// Chooses the consumer of an entry of `group`. `replayed`: its ordinal if it is replayed.
     fn choose(&mut self, group: Option<Group>, replayed: Option<u64>) -> Choice {
         if !self.consumers.any_available() {
             return Choice::Stop;

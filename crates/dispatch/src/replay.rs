@@ -22,7 +22,7 @@ use super::ordinal_map::{OrdinalMap, shrink_if_empty};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Group(pub(super) u64);
 
-/// Who may get an entry now.
+/// Consumers that may get an entry now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplayPlace {
     /// Any consumer.

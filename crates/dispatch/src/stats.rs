@@ -1,4 +1,4 @@
-//! What operators are shown of a dispatcher.
+//! Statistics of a dispatcher for operators.
 
 use pharos_types::Ordinal;
 
@@ -6,14 +6,14 @@ use super::core::{Dispatcher, Mode};
 use super::types::ConsumerKey;
 use super::types::HashRange;
 
-/// One consumer.
+/// Statistics of a consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerStats {
     /// Messages it will still take; may be below 0 by one batch (`availablePermits`).
     pub permits: i64,
     /// Messages it has and has not acknowledged (`unackedMessages`).
     pub unacked: u64,
-    /// It reached the limit of these (`blockedConsumerOnUnackedMsgs`).
+    /// True if it reached the limit of these (`blockedConsumerOnUnackedMsgs`).
     pub is_blocked: bool,
     /// Bytes handed out that its socket has not taken.
     pub bytes_unwritten: u64,
@@ -30,7 +30,7 @@ pub struct DispatchStats {
     pub pending: u64,
     /// Entries that wait for their time (`msgDelayed`).
     pub delayed: u64,
-    /// What remembering them takes, in bytes (`delayedMessageIndexSizeInBytes`).
+    /// Memory used for tracking them, in bytes (`delayedMessageIndexSizeInBytes`).
     pub delayed_bytes: u64,
     /// Entries that wait to be delivered out of turn (`msgInReplay`).
     pub in_replay: u64,
@@ -43,7 +43,7 @@ pub struct DispatchStats {
 }
 
 impl Dispatcher {
-    /// One consumer's numbers; `None` if it is not here.
+    /// Returns the statistics of one consumer; `None` if it is not attached.
     #[must_use]
     pub fn consumer_stats(&self, key: ConsumerKey) -> Option<ConsumerStats> {
         let consumer = self.consumers.get(self.consumers.slot(key)?)?;
@@ -75,7 +75,7 @@ impl Dispatcher {
         }
     }
 
-    /// Who assigns keys, as stats call it; `None` for Shared and while no consumer is attached.
+    /// Returns the side that assigns keys, as stats name it; `None` for Shared and while no consumer is attached.
     #[must_use]
     pub fn key_shared_mode(&self) -> Option<&'static str> {
         match &self.mode {

@@ -10,30 +10,30 @@ use pharos_types::entry::Chunk;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerKey(pub u64);
 
-/// What a dispatcher wants to know of a joining consumer.
+/// Description of a joining consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerSpec {
     /// The consumer's name; several consumers may share one. Places it on the Key_Shared ring.
     pub name: Arc<str>,
     /// 0 is served first; a higher number only when no lower one has permits. Shared only.
     pub priority_level: i32,
-    /// What the client asked for; required for Key_Shared, ignored by Shared.
+    /// Key_Shared options of the client; required for Key_Shared, ignored by Shared.
     pub key_shared: Option<KeySharedSpec>,
-    /// How many bytes may be handed to the consumer before [`written`](super::Dispatcher::written) is heard of them. One
-    /// entry may exceed it.
+    /// Maximum number of bytes handed to the consumer before [`written`](super::Dispatcher::written) is called for
+    /// them. One entry may exceed it.
     pub window_bytes: u64,
 }
 
-/// How a Key_Shared consumer wants keys to be assigned.
+/// Key assignment requested by a Key_Shared consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySharedSpec {
-    /// Who assigns the hashes.
+    /// Side that assigns the hashes.
     pub mode: KeySharedMode,
     /// The client can do without the order of a key while an assignment moves.
     pub allow_out_of_order: bool,
 }
 
-/// Who assigns key hashes to consumers.
+/// Side that assigns key hashes to consumers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySharedMode {
     /// The broker spreads them.
@@ -51,18 +51,18 @@ pub struct HashRange {
     pub end: u32,
 }
 
-/// What a dispatcher needs to know of an entry; the caller keeps the payload.
+/// Description of an entry; the caller keeps the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryRef {
-    /// Where the entry is.
+    /// Ordinal of the entry.
     pub ordinal: Ordinal,
     /// Messages in it: 1, or the size of the batch.
     pub message_count: u32,
-    /// What it will take on the socket.
+    /// Size on the socket, in bytes.
     pub bytes: u32,
     /// `murmur3_32` of the sticky key ([`hash`](pharos_types::hash)), not yet reduced to a slot. Key_Shared only, else 0.
     pub key_hash: u32,
-    /// Not to be delivered before, in milliseconds since 1970.
+    /// Earliest delivery time, in milliseconds since 1970.
     pub deliver_at: Option<i64>,
     /// Present when the entry is a piece of a larger message.
     pub chunk: Option<Chunk>,
@@ -70,22 +70,22 @@ pub struct EntryRef {
     pub is_marker: bool,
 }
 
-/// One entry for one consumer.
+/// Delivery of one entry to one consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Who gets it.
+    /// Consumer that gets it.
     pub consumer: ConsumerKey,
-    /// What it gets.
+    /// Ordinal of the entry.
     pub ordinal: Ordinal,
-    /// Where the entry stood in the slice given to [`on_entries`](super::Dispatcher::on_entries).
+    /// Index of the entry in the slice given to [`on_entries`](super::Dispatcher::on_entries).
     pub entry_index: u32,
-    /// How often the message was explicitly asked for again.
+    /// Number of explicit redelivery requests for the message.
     pub redelivery_count: u32,
     /// The batch indexes that remain to be acknowledged, when some are done: the wire's `ack_set`.
     pub ack_set: Option<Box<[i64]>>,
 }
 
-/// What a dispatcher wants next.
+/// Next action of a dispatcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Read entries rising from `from`, at least one, at most `entries_max` and about `bytes_max`, and give them to
@@ -93,7 +93,7 @@ pub enum Next {
     Read {
         /// The first wanted; if it was trimmed away, the next that exists.
         from: Ordinal,
-        /// How many at most; at least 1.
+        /// Maximum number of entries; at least 1.
         entries_max: u32,
         /// About how many bytes; a first entry larger than that is still wanted.
         bytes_max: u64,
@@ -103,7 +103,7 @@ pub enum Next {
     /// [`gone`](super::Dispatcher::gone), and which cannot be read with [`set_aside`](super::Dispatcher::set_aside); all others are
     /// asked for again.
     Replay {
-        /// Which, rising, at least one.
+        /// Ordinals to read, ascending, at least one.
         ordinals: Vec<Ordinal>,
         /// About how many bytes; at least one entry is wanted whatever its size.
         bytes_max: u64,
@@ -114,7 +114,7 @@ pub enum Next {
     Idle,
 }
 
-/// What [`on_entries`](super::Dispatcher::on_entries) did besides filling in deliveries.
+/// Result of [`on_entries`](super::Dispatcher::on_entries) besides the deliveries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dealt {
     /// The dispatcher acknowledged entries by itself (markers), so the cursor should be persisted some time.
@@ -123,10 +123,10 @@ pub struct Dealt {
     pub advanced: bool,
 }
 
-/// What an acknowledgement did.
+/// Result of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acked {
-    /// What became of the entry.
+    /// Outcome for the entry.
     pub outcome: AckOutcome,
     /// The consumer the entry was pending at, which need not be the one that acknowledged it.
     pub owner: Option<ConsumerKey>,
@@ -134,7 +134,7 @@ pub struct Acked {
     pub messages: u32,
 }
 
-/// How many messages may be delivered and not acknowledged. 0 switches a limit off.
+/// Limits of delivered and unacknowledged messages. 0 switches a limit off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Per consumer: at the limit it gets nothing more, until it is at half or asks for redelivery.
@@ -225,7 +225,8 @@ impl Default for KeySharedOptions {
 }
 
 impl KeySharedOptions {
-    /// How many entries may wait in replay before nothing new is read, for this many consumers.
+    /// Returns the maximum number of entries waiting in replay before reading of new ones pauses, for this many
+    /// consumers.
     pub(super) fn look_ahead_max(self, consumers: usize) -> usize {
         let all = self.look_ahead_per_subscription_max as usize;
         let each = self.look_ahead_per_consumer_max as usize;
@@ -239,21 +240,21 @@ impl KeySharedOptions {
     }
 }
 
-/// Why a consumer cannot join.
+/// Reason why a consumer cannot join.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddConsumerError {
     /// The others of the subscription assign keys differently; `ConsumerBusy` on the wire.
     #[error("subscription is of different type: active Key_Shared mode is {active}, asked for {asked}")]
     ModeMismatch {
-        /// What the attached consumers have.
+        /// Mode of the attached consumers.
         active: &'static str,
-        /// What this one wants.
+        /// Mode of the joining consumer.
         asked: &'static str,
     },
     /// The others of the subscription disagree on order; `ConsumerBusy` on the wire.
     #[error("subscription is of different type: active Key_Shared allowOutOfOrderDelivery is {active}")]
     OrderMismatch {
-        /// What the attached consumers have.
+        /// Mode of the attached consumers.
         active: bool,
     },
     /// No hashes can be given to this consumer; `ConsumerAssignError` on the wire. The text says why.

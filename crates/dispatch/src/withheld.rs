@@ -9,7 +9,7 @@ use pharos_types::Ordinal;
 use super::core::Dispatcher;
 use super::replay::Group;
 
-/// What is withheld. Of an entry that was not read since, its group is not known.
+/// Withheld entries. The group of an entry that was not read since is unknown.
 #[derive(Debug, Default)]
 pub(super) struct Withheld(BTreeMap<u64, Option<Group>>);
 

@@ -1,7 +1,7 @@
-//! What went on between a topic and a consumer, or all consumers of a subscription: counters and times for stats.
+//! Activity between a topic and a consumer, or all consumers of a subscription: counters and times for stats.
 //!
-//! A stream consumer counts for itself, entries where messages would have to be looked up; everything else is counted at the topic's
-//! home. Both come together as an [`Activity`].
+//! A stream consumer counts for itself, entries where messages would have to be looked up; everything else is counted
+//! at the topic's home. Both are merged into an [`Activity`].
 
 use pharos_runtime::{Nanos, clock};
 
@@ -12,7 +12,7 @@ use super::Sent;
 pub struct Moment(u32);
 
 impl Moment {
-    /// That moment on the monotonic clock.
+    /// Converts a time of the monotonic clock.
     #[must_use]
     pub fn at(now: Nanos) -> Self {
         // 0 is "never".
@@ -43,9 +43,9 @@ pub struct Activity {
     pub acked: u64,
     /// Messages that were asked for again; likewise.
     pub redelivered: u64,
-    /// When a message was last acknowledged.
+    /// Time of the last acknowledgement of a message.
     pub acked_at: Moment,
-    /// When one was last sent.
+    /// Time at which a message was last sent.
     pub sent_at: Moment,
 }
 
@@ -60,7 +60,7 @@ impl Activity {
         self.sent_at = self.sent_at.max(more.sent_at);
     }
 
-    /// One entry was sent.
+    /// Counts one sent entry.
     pub fn note_sent(&mut self, sent: Sent, at: Moment) {
         self.sent.add(sent);
         self.entries += 1;
@@ -82,7 +82,7 @@ impl Activity {
     }
 }
 
-/// What a stream consumer counts.
+/// Counters of a stream consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamConsumerActivity {
     /// Messages and bytes sent to it since it joined.
@@ -93,9 +93,9 @@ pub struct StreamConsumerActivity {
     pub acked: u64,
     /// Entries that it asked for again.
     pub redelivered: u64,
-    /// When it last acknowledged.
+    /// Time of its last acknowledgement.
     pub acked_at: Moment,
-    /// When the newest entry that it was sent was ready to be sent.
+    /// Time at which the newest entry sent to it was ready to be sent.
     pub sent_at: Moment,
 }
 

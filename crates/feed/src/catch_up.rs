@@ -1,14 +1,14 @@
-//! What a shard holds of entries that were read back from the log: one account for all its topics and subscriptions.
+//! Memory account of a shard for entries read back from the log: one account for all its topics and subscriptions.
 //!
 //! ```text
 //!  a stream consumer is behind ───► reserve ──room──► read ─► the reservation becomes pages ─► delivered ─► released
 //!  a dispatcher is behind ─►    │          └──► read ─► dealt at once to consumers with room ─► released
 //!                               └─none─► wait, first come first served, until something is released
 //! ```
-//! Always true: what is reserved and held is at most `bytes_max`, and beyond that what the last entries read were larger
-//! than foreseen (a read always brings one entry, however large). While nothing is held a read may begin whatever the
-//! limit is, so that every stream consumer gets on. What waits in send queues is not in the account, because a peer that takes
-//! nothing must not hold up others; that is bounded by the queue of each connection.
+//! Always true: reserved and held bytes are at most `bytes_max`, plus the excess of the last entries read over their
+//! estimated size (a read always returns one entry, however large). While nothing is held a read may begin whatever
+//! the limit is, so that every stream consumer makes progress. Send queues are not in the account, because a peer
+//! that reads nothing must not hold up others; they are bounded by the queue of each connection.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,9 +22,9 @@ use crate::ids::{IdSet, TopicId};
 
 /// The most that one read brings, in bytes.
 const READ_BYTES_MAX: usize = 2 << 20;
-/// What a read may bring when very many topics are read at once, in bytes: so much that a device is read in large parts (what
-/// one of a hundred topics has in one place, at the default sizes) and nothing is left over. There is as good as never room for
-/// all of them then, and they wait here instead of at the device.
+/// Size of a read when very many topics are read at once, in bytes: large enough that a device is read in large parts
+/// (the contiguous data of one of a hundred topics, at the default sizes) and nothing is left over. There is hardly
+/// ever room for all of them then, and they wait here instead of at the device.
 const READ_BYTES_MANY: usize = 1536 << 10;
 /// And where the account is so small that only a few such reads would have room, in bytes.
 const READ_BYTES_MIN: usize = 256 << 10;
@@ -34,7 +34,7 @@ const RETRY_MIN: Duration = Duration::from_millis(100);
 /// The longest pause.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// Who waits for room.
+/// Reader waiting for room.
 #[derive(Debug)]
 pub enum Waiting {
     /// A feed's read of this place.
@@ -51,7 +51,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// What the read may bring, in bytes.
+    /// Returns the maximum size of the read, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -110,7 +110,7 @@ impl CatchUpReadBudget {
         self.waiting.borrow().len()
     }
 
-    /// Whether little is left.
+    /// True if little room is left.
     pub(super) fn is_short(&self) -> bool {
         self.waiting() > 0 || self.used() > self.bytes_max / 4 * 3
     }
@@ -136,7 +136,7 @@ impl CatchUpReadBudget {
         self.take_room(is_its_turn, READ_BYTES_MAX)
     }
 
-    /// The same for a dispatcher that can use at most `bytes_max`.
+    /// Reserves room for a dispatcher that can use at most `bytes_max`.
     pub fn reserve_room(self: &Rc<Self>, is_its_turn: bool, bytes_max: usize) -> Option<Room> {
         let bytes = self.take_room(is_its_turn, bytes_max)?;
         self.rooms.set(self.rooms.get() + 1);
@@ -155,14 +155,14 @@ impl CatchUpReadBudget {
         fits.then(|| self.add(bytes))
     }
 
-    /// The same for a read that no consumer waits for yet: only while half of the room is free.
+    /// Reserves room for a read that no consumer waits for yet: only while half of the room is free.
     pub(super) fn reserve_ahead(&self) -> Option<usize> {
         let bytes = self.read_bytes(READ_BYTES_MAX);
         let fits = self.waiting() == 0 && self.used() + bytes <= self.bytes_max / 2;
         fits.then(|| self.add(bytes))
     }
 
-    /// What one read may bring, about `most`: the same for all who read, as much as there is for each of them.
+    /// Returns the size of one read, about `most`, in bytes: an equal share of the room for all readers.
     fn read_bytes(&self, most: usize) -> usize {
         let readers = (self.holders.borrow().len() + self.rooms.get()).max(1);
         let least = (self.bytes_max / 32).clamp(READ_BYTES_MIN, READ_BYTES_MANY);
@@ -198,8 +198,8 @@ impl CatchUpReadBudget {
     }
 }
 
-/// How long to wait after the `failures`th failed read of a place, from 1: damage does not heal and a device may, so it is
-/// tried soon and then more and more seldom.
+/// Returns the pause after the `failures`th failed read of a position, counted from 1: damage is permanent and a
+/// device may recover, so retries start soon and become less frequent.
 #[must_use]
 pub fn retry_delay(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);

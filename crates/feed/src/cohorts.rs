@@ -1,9 +1,10 @@
-//! Who of a connection's stream consumers is due which entry: cohorts by place, the foremost apart from the others.
+//! Cohorts of a connection's stream consumers, by the next entry due to them; the foremost is kept apart from the
+//! others.
 //!
-//! Nearly always all stream consumers stand together at the tail, and each entry moves them one place on. So the foremost
-//! cohort is kept where it costs no search and no allocation to move; those behind it are in a map.
+//! Nearly always all stream consumers are at the tail together, and each entry moves them one position on. So the
+//! foremost cohort is kept where it costs no search and no allocation to move; those behind it are in a map.
 //!
-//! Always true: the map holds only places below the foremost one, and no empty cohort.
+//! Always true: the map holds only positions below the foremost one, and no empty cohort.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,7 +17,7 @@ use smallvec::SmallVec;
 pub(super) struct Member {
     /// The stream consumer.
     pub(super) index: u32,
-    /// Which of its memberships; only its newest counts.
+    /// Number of the membership; only a consumer's newest counts.
     pub(super) ticket: u32,
 }
 
@@ -26,7 +27,7 @@ type Members = SmallVec<[Member; 2]>;
 /// Stream consumers that are due the same entry.
 #[derive(Debug, Default)]
 pub(super) struct Cohort {
-    /// Who stands here.
+    /// Stream consumers at this position.
     pub(super) members: Members,
     /// Members before this index have had the entry.
     pub(super) at: usize,
@@ -35,7 +36,7 @@ pub(super) struct Cohort {
 }
 
 impl Cohort {
-    /// Whether a stream consumer here has not had the entry.
+    /// True if a stream consumer here has not had the entry.
     pub(super) fn has_next(&self) -> bool {
         self.at < self.members.len()
     }
@@ -51,7 +52,7 @@ impl Cohort {
 /// The cohorts of a group.
 #[derive(Debug, Default)]
 pub(super) struct Cohorts {
-    /// Where the foremost stands; without meaning while it is empty.
+    /// Position of the foremost cohort; without meaning while it is empty.
     place: Ordinal,
     foremost: Cohort,
     behind: BTreeMap<Ordinal, Cohort>,

@@ -1,7 +1,8 @@
-//! What is particular to a feed of a topic's compacted view.
+//! Feed of a topic's compacted view, as far as it differs from that of a log.
 //!
-//! Its entries are not dense, and positions of entries that are trimmed from the log are alive in it. What it passes over a consumer
-//! need not acknowledge: it counts as acknowledged when the consumer comes to the entry behind it.
+//! Its entries are not dense, and positions of entries that are trimmed from the log are alive in it. A consumer need
+//! not acknowledge an entry that the feed skips: it counts as acknowledged when the consumer reaches the entry behind
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::entry::FeedEntry;
 use crate::pages::Pages;
 use crate::{Feed, Lookup};
 
-/// Where entries of trimmed ledgers are, as far as consumers were delivered any.
+/// Ordinals of entries in trimmed ledgers, as far as they were delivered to consumers.
 #[derive(Debug, Default)]
 pub(super) struct TrimmedLedgers(BTreeMap<LedgerId, Ordinal>);
 
@@ -26,7 +27,7 @@ impl TrimmedLedgers {
 }
 
 impl Feed {
-    /// Whether it is one of the compacted view.
+    /// True if it is a feed of the compacted view.
     #[must_use]
     pub fn is_compacted(&self) -> bool {
         self.topic.is_compacted()

@@ -1,7 +1,7 @@
-//! How fast a subscription is delivered, wherever its consumers are.
+//! Dispatch rate limit of a subscription, wherever its consumers are.
 //!
-//! A subscription has a limiter of its own, and with the other subscriptions of its topic that of the topic. The shards share both,
-//! each for the moment of a question: a limit that is not set costs two loads.
+//! A subscription has a limiter of its own, and with the other subscriptions of its topic that of the topic. The
+//! shards share both, each for the moment of a check: a limit that is not set costs two loads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use pharos_runtime::{Buckets, Nanos, Rate};
 
-/// Who waits looks again no sooner than after this: many consumers may wait, and go on together.
+/// Minimum wait before another check of the limit: many consumers may wait, and continue together.
 const WAIT_MIN: Duration = Duration::from_millis(20);
 /// And no later than after this: the limit may be another one by then.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How fast a topic or one of its subscriptions is delivered.
+/// Dispatch rate limiter of a topic or of one of its subscriptions.
 #[derive(Debug, Default)]
 pub struct DispatchRateLimiter {
-    /// That of the topic, for a subscription's.
+    /// Limiter of the topic, for a subscription's.
     topic: Option<Arc<Self>>,
     is_on: AtomicBool,
     state: Mutex<Paced>,
@@ -30,7 +30,7 @@ struct Paced {
 }
 
 impl DispatchRateLimiter {
-    /// One of a subscription, beside that of its topic.
+    /// Creates the limiter of a subscription, beside that of its topic.
     #[must_use]
     pub fn beside(topic: &Arc<Self>) -> Self {
         Self {
@@ -52,14 +52,14 @@ impl DispatchRateLimiter {
         self.is_on.store(!rate.is_off(), Ordering::Relaxed);
     }
 
-    /// Whether nothing is limited, here and at the topic.
+    /// True if nothing is limited, here and at the topic.
     #[must_use]
     pub fn is_off(&self) -> bool {
         let is_on = |limiter: &Self| limiter.is_on.load(Ordering::Relaxed);
         !is_on(self) && !self.topic.as_deref().is_some_and(is_on)
     }
 
-    /// How long nothing may be delivered; `None` when something may.
+    /// Returns the time for which nothing may be delivered; `None` if something may.
     #[must_use]
     pub fn wait(&self, now: Nanos) -> Option<Duration> {
         if self.is_off() {
@@ -87,7 +87,7 @@ impl DispatchRateLimiter {
         (own.0.min(of_topic.0), own.1.min(of_topic.1))
     }
 
-    /// So much was delivered.
+    /// Counts delivered messages and bytes.
     pub fn take(&self, messages: u64, bytes: u64) {
         if self.is_off() {
             return;

@@ -1,6 +1,7 @@
-//! Which groups of a connection may have something to write, so that a turn of writing looks at no other.
+//! Groups of a connection that may have something to write, so that a write turn checks no other.
 //!
-//! A connection may listen on thousands of topics; a turn must cost what there is to deliver, not how many there are.
+//! A connection may have consumers on thousands of topics; a turn must cost what there is to deliver, not how many
+//! there are.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ impl DueGroups {
         place
     }
 
-    /// Whether no group has anything.
+    /// True if no group has anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.borrow().is_empty()

@@ -7,18 +7,18 @@ use pharos_runtime::Nanos;
 pub use pharos_types::entry::{EntryCodec, EntryFacts};
 use pharos_types::{Ordinal, Position};
 
-/// One entry, shared by every shard and connection that delivers it.
+/// Entry shared by every shard and connection that delivers it.
 #[derive(Debug)]
 pub struct FeedEntry {
     /// Its place in the topic, dense.
     pub ordinal: Ordinal,
     /// Its place on the wire.
     pub position: Position,
-    /// What was stored, byte for byte.
+    /// Stored bytes.
     pub payload: Bytes,
-    /// What delivery needs to know.
+    /// Facts needed for delivery.
     pub facts: EntryFacts,
-    /// When it became durable; zero for an entry read back from the log.
+    /// Time at which it became durable; zero for an entry read back from the log.
     pub durable_at: Nanos,
 }
 
@@ -35,7 +35,7 @@ impl FeedEntry {
         })
     }
 
-    /// Whether it came here right after it was published, so that its delivery is worth timing.
+    /// True if it arrived right after it was published, so that its delivery is worth timing.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.durable_at != Nanos(0)

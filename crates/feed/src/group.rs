@@ -25,22 +25,22 @@ use super::{CursorHandoff, Feed, Moment, Sent, StreamConsumer};
 use crate::entry::FeedEntry;
 use crate::ids::{ConnectionId, ConsumerKey, IdMap};
 
-/// Where a connection takes the messages that are dealt to its consumers.
+/// Receiver of the messages of a connection's consumers.
 pub trait DeliverySink {
-    /// Whether it takes one more message now.
+    /// True if it accepts one more message now.
     fn has_room(&self) -> bool;
     /// The following messages carry this entry.
     fn begin(&mut self, entry: &Arc<FeedEntry>, partition: Option<u32>);
-    /// One message for one consumer. `ack_set`: batch indexes that are still to be acknowledged, empty for all.
+    /// Adds a message for one consumer. `ack_set`: batch indexes that are still to be acknowledged, empty for all.
     fn message(&mut self, to: Recipient, ack_set: &[i64]);
 }
 
-/// For whom a message is, with what is particular to that delivery.
+/// Consumer of a message, with the data of that delivery.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipient {
     /// The consumer's id on its connection.
     pub consumer_id: u64,
-    /// How often it was redelivered before.
+    /// Number of earlier redeliveries.
     pub redelivery_count: u32,
     /// The consumer's epoch, if it set one.
     pub epoch: Option<u64>,
@@ -49,7 +49,7 @@ pub struct Recipient {
 /// Number of stream consumers up to which one is looked for among all.
 const LOOKED_THROUGH_MAX: usize = 8;
 
-/// Why [`Group::fill`] stopped.
+/// Reason why [`Group::fill`] stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
     /// The sink is full; call again when it has room.
@@ -79,9 +79,9 @@ struct State {
     served: Ordinal,
     /// Numbers every membership of a cohort, so that a void one is recognised even when its place is reused.
     ticket: u32,
-    /// Those that were delivered as fast as they may be, each once.
+    /// Consumers that reached their dispatch rate, each once.
     throttled: Vec<u32>,
-    /// Whether they are to be taken up again.
+    /// True if a resume of the throttled consumers is scheduled.
     is_resumed_later: bool,
 }
 
@@ -103,7 +103,7 @@ impl Group {
         }
     }
 
-    /// Whether it has a place in its connection's turns.
+    /// True if it is registered for its connection's turns.
     #[must_use]
     pub fn is_enlisted(&self) -> bool {
         self.bell.is_connected()
@@ -131,13 +131,13 @@ impl Group {
         &self.feed
     }
 
-    /// How many stream consumers there are.
+    /// Returns the number of stream consumers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state.borrow().count
     }
 
-    /// Whether there are none.
+    /// True if there are no stream consumers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -200,7 +200,7 @@ impl Group {
         walk(state.consumers.iter().flatten()).for_each(&mut look);
     }
 
-    /// Where a consumer sits.
+    /// Returns the index of a consumer.
     pub(super) fn index_of(&self, key: ConsumerKey) -> Option<u32> {
         let state = self.state.borrow();
         if let Some(by_key) = &state.by_key {
@@ -373,7 +373,7 @@ impl Group {
         filled
     }
 
-    /// Those that were delivered as fast as they may be stand in their cohorts again.
+    /// Returns the throttled consumers to their cohorts.
     pub(super) fn resume(&self) {
         let mut state = self.state.borrow_mut();
         state.is_resumed_later = false;

@@ -72,7 +72,7 @@ impl TopicId {
         }
     }
 
-    /// Whether the compacted view is meant.
+    /// True if it names the compacted view.
     #[must_use]
     pub fn is_compacted(self) -> bool {
         self.number & COMPACTED != 0
@@ -97,7 +97,7 @@ pub struct ConnectionId {
     pub number: u64,
 }
 
-/// One durable place in a topic's cursor log: of an ordinary subscription, or of one consumer of a broadcast one.
+/// Durable slot in a topic's cursor log: of an ordinary subscription, or of one consumer of a broadcast one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u32);
 

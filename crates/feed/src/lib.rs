@@ -66,7 +66,7 @@ use reads::{Asked, Due};
 use timeline::Timeline;
 use window::Window;
 
-/// One acknowledged message id.
+/// Acknowledged message id.
 #[derive(Clone, Copy, Debug)]
 pub struct Ack<'a> {
     /// The entry.
@@ -84,7 +84,7 @@ pub struct OwnedAck {
     pub remaining: Box<[i64]>,
 }
 
-/// What a shard must know of a topic before its first stream consumer sits down.
+/// State of a topic sent to a shard before the first stream consumer attaches there.
 #[derive(Clone, Debug)]
 pub struct FeedSeed {
     /// The topic.
@@ -93,20 +93,20 @@ pub struct FeedSeed {
     pub name: TopicName,
     /// The durable end, exclusive.
     pub tail: Ordinal,
-    /// Which ledgers hold which ordinals.
+    /// Table of ledgers and their ordinals.
     pub table: LedgerTable,
-    /// Whether nothing will ever be appended again.
+    /// True if nothing will ever be appended again.
     pub terminated: bool,
 }
 
-/// What moved since the last time, for the topic's home.
+/// Changes since the last report, for the topic's home.
 #[derive(Debug)]
 pub struct Progress {
     /// The cursors that moved.
     pub moved: Vec<(SlotId, AckState)>,
 }
 
-/// What a feed asks of its shard.
+/// Requests of a feed to its shard.
 pub trait FeedHost {
     /// Entries from `from` on are needed: at least one, at most `entries_max`, and not more than `bytes_max`; answer with
     /// [`Feed::on_read`] or [`Feed::on_read_failed`].
@@ -150,7 +150,7 @@ pub struct Feed {
     /// Places to read at, and who waits for that.
     asked: RefCell<BTreeMap<Ordinal, Asked>>,
     due: RefCell<Due>,
-    /// Of the entries that were delivered here.
+    /// Largest batch of the entries delivered here.
     largest_batch: Cell<LargestBatch>,
     timeline: RefCell<Timeline>,
     /// Ledgers that are trimmed, in a compacted view.
@@ -210,7 +210,7 @@ impl Feed {
         self.window.borrow().tail()
     }
 
-    /// Which entry is at a place, if there is one.
+    /// Returns the ordinal of the entry at a position, if there is one.
     #[must_use]
     pub fn ordinal_of(&self, position: Position) -> Option<Ordinal> {
         match self.table.borrow().ordinal_of(position, self.tail()) {
@@ -219,13 +219,13 @@ impl Feed {
         }
     }
 
-    /// Whether an entry is in memory here, for whatever reason.
+    /// True if an entry is in memory here, for whatever reason.
     #[must_use]
     pub fn is_at_hand(&self, ordinal: Ordinal) -> bool {
         ordinal < self.tail() && !self.window.borrow().is_elsewhere(ordinal)
     }
 
-    /// Whether there is no stream consumer.
+    /// True if there is no stream consumer.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.groups.borrow().is_empty()

@@ -31,7 +31,7 @@ impl Marks {
         }
     }
 
-    /// One cursor moved.
+    /// Notes that one cursor moved.
     pub fn moved(&mut self, from: Ordinal, to: Ordinal) {
         if from != to {
             self.remove(from);

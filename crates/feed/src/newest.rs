@@ -1,15 +1,15 @@
-//! What the feeds of a shard have at hand of the newest entries: one account for all its topics.
+//! Newest entries that the feeds of a shard hold in memory: one account for all its topics.
 //!
 //! ```text
 //!   open     [ topics with a new entry ]                   for a tenth of a second
 //!   closed   [ … ][ … ][ … ][ … ]  ─► the oldest is due    after some seconds, or when all feeds together hold too much
 //! ```
-//! Entries are at hand for stream consumers that are a little behind. Nearly all of them are never looked at again once they all
-//! have had them, and any can be read again from its topic's home. So they go by age, over all topics: what came together,
-//! and mostly shares memory, goes together.
+//! Entries are held for stream consumers that are a little behind. Nearly all of them are never used again once all
+//! consumers have had them, and any can be read again from its topic's home. So they are evicted by age, over all
+//! topics: entries that arrived together, and mostly share memory, are evicted together.
 //!
-//! Always true: `used` is what the windows hold; an entry in a window came while its topic was in one of the lists here, or
-//! is newer than any of them.
+//! Always true: `used` is the size of the windows; an entry in a window arrived while its topic was in one of the
+//! lists here, or is newer than any of them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,9 +18,9 @@ use pharos_runtime::Nanos;
 
 use crate::ids::TopicId;
 
-/// How long entries are at hand, when there is room, in nanoseconds.
+/// Time for which entries are held in memory, when there is room, in nanoseconds.
 const AGE_NANOS: u64 = 5_000_000_000;
-/// How long topics are noted in one list, in nanoseconds.
+/// Time for which topics are noted in one list, in nanoseconds.
 const LIST_NANOS: u64 = 100_000_000;
 /// A list is closed early when entries came that are this part of the room.
 const LIST_PART: usize = 16;
@@ -47,7 +47,7 @@ struct Lists {
 #[derive(Debug)]
 struct Closed {
     topics: Vec<TopicId>,
-    /// When it was closed.
+    /// Time at which it was closed.
     at: Nanos,
 }
 

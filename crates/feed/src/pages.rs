@@ -14,7 +14,7 @@ use crate::entry::FeedEntry;
 
 /// The most that is held of one topic on one shard, in bytes.
 const BYTES_MAX: usize = 16 << 20;
-/// What an entry takes besides its payload, about.
+/// Approximate memory of an entry besides its payload, in bytes.
 const ENTRY_BYTES: usize = 160;
 
 #[derive(Debug)]
@@ -39,29 +39,29 @@ pub(crate) struct Pages {
     /// By the first ordinal.
     pages: BTreeMap<Ordinal, Page>,
     bytes: usize,
-    /// What an entry of the last page weighs on average.
+    /// Average weight of an entry of the last page, in bytes.
     entry_bytes: usize,
-    /// When anything was added or looked at last.
+    /// Time of the last insertion or access.
     used_at: Nanos,
 }
 
-/// What an entry weighs.
+/// Returns the weight of an entry, in bytes.
 pub(crate) fn weight(entry: &FeedEntry) -> usize {
     entry.payload.len() + ENTRY_BYTES
 }
 
 impl Pages {
-    /// What they hold, in bytes.
+    /// Returns the size of the pages, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there is none.
+    /// True if there is no page.
     pub(crate) fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
 
-    /// When anything was added or looked at last.
+    /// Returns the time of the last insertion or access.
     pub(crate) fn used_at(&self) -> Nanos {
         self.used_at
     }
@@ -73,7 +73,7 @@ impl Pages {
         }
     }
 
-    /// The same of what a read at `first` brought, where nothing is between that place and the first entry.
+    /// Inserts the result of a read at `first`, if there is nothing between that position and the first entry.
     pub(crate) fn insert_at(&mut self, first: Ordinal, entries: Vec<Arc<FeedEntry>>) {
         if entries.is_empty() {
             return;
@@ -113,18 +113,19 @@ impl Pages {
         Some((entry, is_first.then(|| page.end())))
     }
 
-    /// Where the page ends that begins here.
+    /// Returns the end of the page that begins here.
     pub(crate) fn end_of(&self, first: Ordinal) -> Option<Ordinal> {
         self.pages.get(&first).map(Page::end)
     }
 
-    /// Where the first page begins that begins behind a place.
+    /// Returns the start of the first page that begins behind a position.
     pub(crate) fn first_behind(&self, place: Ordinal) -> Option<Ordinal> {
         let behind = (Bound::Excluded(place), Bound::Unbounded);
         self.pages.range(behind).next().map(|(first, _)| *first)
     }
 
-    /// How many entries a read of at most `bytes_max` will probably be able to bring, a little less so that it does.
+    /// Returns the number of entries that a read of at most `bytes_max` can probably return, a little less so that it
+    /// does.
     pub(crate) fn likely_entries(&self, bytes_max: usize) -> usize {
         match self.entry_bytes {
             0 => usize::MAX,
@@ -132,7 +133,7 @@ impl Pages {
         }
     }
 
-    /// Whether the page that ends here was visited.
+    /// True if the page that ends here was visited.
     pub(crate) fn is_visited_before(&self, end: Ordinal) -> bool {
         let before = self.pages.range(..end).next_back();
         before.is_some_and(|(_, page)| page.is_visited && page.end() == end)

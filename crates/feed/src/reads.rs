@@ -31,39 +31,39 @@ pub const READ_ENTRIES_MAX: usize = 1000;
 const AHEAD: usize = 2;
 /// Pages ahead of a stream consumer that are kept for it, when others were faster.
 const KEPT_AHEAD: usize = 8;
-/// Where so many listen, it is not looked where they all stand; pages then make room for others by age.
+/// Number of consumers from which their positions are not scanned; pages are then evicted by age.
 const CONSUMERS_SCANNED: usize = 1024;
 
 /// A place that was asked for.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    /// Who waits; empty when it was read ahead.
+    /// Connections that wait; empty for a read-ahead.
     connections: Vec<ConnectionId>,
     /// In the account; 0 while the read has not begun.
     reserved: usize,
     failures: u32,
-    /// How many entries it may bring.
+    /// Maximum number of entries of the read.
     entries_max: usize,
 }
 
 impl Asked {
-    /// Where the page will end, if it begins here and is as long as it may be.
+    /// Returns the end of the page, if it begins here and has its maximum length.
     fn end(&self, place: Ordinal) -> Ordinal {
         place.plus(self.entries_max as u64)
     }
 }
 
-/// What the feed has to do about reads when no group is in use.
+/// Pending read work of the feed, done when no group is in use.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     /// Places asked for whose read has not begun.
     places: Vec<Ordinal>,
-    /// Where pages end that were looked at for the first time.
+    /// Ends of pages that were visited for the first time.
     entered: Vec<Ordinal>,
 }
 
 impl Feed {
-    /// What is at a place.
+    /// Finds the entry at a position.
     pub(super) fn find(&self, ordinal: Ordinal) -> Found {
         let (found, entered) = self.window.borrow_mut().find(ordinal);
         if let Some(end) = entered {
@@ -102,7 +102,7 @@ impl Feed {
         }
     }
 
-    /// Whether [`begin_due`](Self::begin_due) has something to do.
+    /// True if [`begin_due`](Self::begin_due) has something to do.
     pub(super) fn has_due(&self) -> bool {
         let due = self.due.borrow();
         !due.places.is_empty() || !due.entered.is_empty()
@@ -133,7 +133,7 @@ impl Feed {
         true
     }
 
-    /// How many entries lie between a place and the next page, here or on its way.
+    /// Returns the number of entries between a position and the next page, here or being read.
     fn entries_to_next(&self, asked: &BTreeMap<Ordinal, Asked>, place: Ordinal) -> usize {
         let behind = (Bound::Excluded(place), Bound::Unbounded);
         let on_its_way = asked.range(behind).next().map(|(first, _)| *first);

@@ -19,7 +19,7 @@ use pharos_runtime::clock::Nanos;
 
 use crate::ids::ConnectionId;
 
-/// How long a holder keeps its place after the first take-over, and at most.
+/// Time for which a holder keeps its slot after the first take-over, and its maximum.
 const HOLD_FIRST: Duration = Duration::from_secs(1);
 const HOLD_MAX: Duration = Duration::from_secs(64);
 /// Beyond the holder's time twice: so long without a take-over, and the next one is a first one again.
@@ -33,20 +33,20 @@ const LOSERS_MAX: usize = 4;
 pub struct Rivalry {
     /// Take-overs in a row.
     pub streak: u32,
-    /// When the last one was.
+    /// Time of the last take-over.
     last: Nanos,
     /// From whom, newest last.
     losers: Vec<ConnectionId>,
 }
 
-/// What becomes of a client that wants a place that is held.
+/// Verdict on a client that requests a slot that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has the place at once.
+    /// The client takes the slot over at once.
     TakesOver,
-    /// It must wait so long, if the holder lives.
+    /// The client must wait so long, if the holder is alive.
     AskHolder(Duration),
-    /// It must wait so long.
+    /// The client must wait so long.
     Waits(Duration),
 }
 
@@ -61,20 +61,20 @@ impl Rivalry {
         }
     }
 
-    /// How long a holder keeps the place from a rival.
+    /// Returns the time for which a holder keeps the slot from a rival.
     #[must_use]
     pub fn hold(&self) -> Duration {
         let doublings = self.streak.saturating_sub(1).min(16);
         HOLD_FIRST.saturating_mul(1 << doublings).min(HOLD_MAX)
     }
 
-    /// Whether the next take-over is a first one again.
+    /// True if the next take-over counts as a first one again.
     #[must_use]
     pub fn is_over(&self, now: Nanos) -> bool {
         since(now, self.last) > self.hold() * 2 + QUIET
     }
 
-    /// What becomes of a client that wants the place.
+    /// Returns the verdict on a client that requests the slot.
     #[must_use]
     pub fn judge(&self, from: ConnectionId, now: Nanos) -> Verdict {
         let left = self.hold().saturating_sub(since(now, self.last));

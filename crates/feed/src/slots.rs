@@ -6,15 +6,15 @@ use pharos_types::Ordinal;
 use super::Moment;
 use crate::ids::SlotId;
 
-/// What is known of one place.
+/// State of one slot.
 pub struct Slot {
-    /// What was last heard; the stream consumer may be further, never behind.
+    /// Last reported acknowledgements; the stream consumer may be further, never behind.
     pub acks: AckState,
-    /// Whether it is in the cursor log, or lives only as long as its consumer.
+    /// True if it is in the cursor log; false if it lives only as long as its consumer.
     pub logged: bool,
     /// Its consumer lost it: kept so that the name is known, but not counted for trimming.
     pub dropped: bool,
-    /// When its mark-delete position was last heard to have moved, for stats.
+    /// Time of the last reported move of its mark-delete position, for stats.
     pub advanced: Moment,
 }
 
@@ -71,13 +71,13 @@ impl Slots {
         Some(slot)
     }
 
-    /// What is known of a place.
+    /// Returns the state of a slot.
     #[must_use]
     pub fn get(&self, id: SlotId) -> Option<&Slot> {
         self.slots.get(id.0 as usize)?.as_ref()
     }
 
-    /// The same, to change it.
+    /// Returns the state of a slot, mutably.
     pub fn get_mut(&mut self, id: SlotId) -> Option<&mut Slot> {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }

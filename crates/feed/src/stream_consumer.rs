@@ -1,7 +1,7 @@
-//! One consumer that gets every message: of a broadcast, Exclusive or active Failover subscription, or a reader.
+//! Stream consumer, which gets every message: of a broadcast, Exclusive or active Failover subscription, or a reader.
 //!
-//! Owned by its [`Group`](super::group::Group), on the shard of its connection. It is a hundred bytes or so, because
-//! there are a hundred thousand of them.
+//! Owned by its [`Group`](super::group::Group), on the shard of its connection. It takes a hundred bytes or so,
+//! because there are a hundred thousand of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::ids::{ConsumerKey, SlotId};
 /// The virtual cursor that the topic's home hands over to a stream consumer, and gets back when the stream consumer leaves.
 #[derive(Debug, Clone)]
 pub struct CursorHandoff {
-    /// Which place of the cursor log this is; `None` for a cursor that is not persisted.
+    /// Slot in the cursor log; `None` for a cursor that is not persisted.
     pub slot: Option<SlotId>,
-    /// What is acknowledged.
+    /// Acknowledgement state.
     pub acks: AckState,
     /// The next entry to deliver.
     pub read_from: Ordinal,
-    /// Whether the place holds back trimming.
+    /// True if the slot holds back trimming.
     pub durable: bool,
-    /// How fast its subscription is delivered.
+    /// Dispatch rate limiter of its subscription.
     pub rate: Arc<DispatchRateLimiter>,
     /// On its way out: what transactions have acknowledged.
     pub withheld: Option<Box<Withheld>>,
@@ -52,35 +52,35 @@ impl Withheld {
 pub struct StreamConsumer {
     /// The consumer's id on its connection.
     pub consumer_id: u64,
-    /// Who it is in the process.
+    /// Process-wide key of the consumer.
     pub key: ConsumerKey,
-    /// Where it is persisted.
+    /// Slot in the cursor log that persists it.
     pub slot: Option<SlotId>,
-    /// What it has acknowledged.
+    /// Acknowledgement state.
     pub acks: AckState,
     /// The next entry to deliver to it.
     pub next: Ordinal,
-    /// How many more messages it accepts; below zero by at most one batch.
+    /// Number of messages it still accepts; below zero by at most one batch.
     pub permits: i64,
     /// The epoch to stamp on its messages, once it rewound with one.
     pub epoch: Option<u64>,
-    /// When it last gave permits, in seconds since 1970; 0 for never. For stats.
+    /// Time of its last permits, in seconds since 1970; 0 for never. For stats.
     pub flow_at_s: u32,
     /// The number of its membership of a cohort that counts; older ones are void.
     pub ticket: u32,
-    /// Whether it stands in a cohort (else it is parked: out of permits, or delivered as fast as it may be).
+    /// True if it is in a cohort; otherwise it is parked: out of permits, or at its dispatch rate.
     pub queued: bool,
-    /// Whether its group takes it up again when its subscription may be delivered more.
+    /// True if its group resumes it when its subscription may be delivered more.
     pub is_throttled: bool,
-    /// Whether its acknowledgements changed since they were last sent home.
+    /// True if its acknowledgements changed since they were last sent home.
     pub dirty: bool,
-    /// Whether the place holds back trimming.
+    /// True if the slot holds back trimming.
     pub durable: bool,
-    /// How fast its subscription is delivered.
+    /// Dispatch rate limiter of its subscription.
     pub rate: Arc<DispatchRateLimiter>,
-    /// What transactions have acknowledged; nothing for most.
+    /// Entries acknowledged in transactions; none for most consumers.
     pub withheld: Option<Box<Withheld>>,
-    /// What went on since it joined; for stats.
+    /// Activity since it joined; for stats.
     pub activity: StreamConsumerActivity,
 }
 
@@ -114,7 +114,7 @@ impl StreamConsumer {
         }
     }
 
-    /// Whether an entry is to be delivered: it is neither acknowledged nor withheld.
+    /// True if an entry is to be delivered: it is neither acknowledged nor withheld.
     #[must_use]
     pub fn wants(&self, ordinal: Ordinal) -> bool {
         !self.acks.is_acked(ordinal)

@@ -14,7 +14,7 @@ use super::window::tests::entry;
 use super::*;
 use crate::ids::ShardId;
 
-/// What feeds asked for, in order.
+/// Requests of feeds, in order.
 #[derive(Default)]
 struct Host {
     reads: RefCell<VecDeque<(TopicId, Ordinal, usize, usize)>>,
@@ -64,7 +64,7 @@ impl DeliverySink for Socket {
 
 const ENTRIES: u64 = 300;
 const ENTRY_BYTES: usize = 20_000;
-/// What one read may bring while there is room.
+/// Size of one read while there is room, in bytes.
 const READ_BYTES: u64 = 2 << 20;
 
 /// A shard with feeds of one cold stream consumer each.

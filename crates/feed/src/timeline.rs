@@ -1,4 +1,5 @@
-//! When each recent entry came, was first dealt and was written, so that the later stages of its way can be timed.
+//! Times at which each recent entry arrived, was first dispatched and was written, so that the later stages of its
+//! delivery can be timed.
 
 use std::collections::VecDeque;
 
@@ -7,9 +8,9 @@ use pharos_types::Ordinal;
 
 use crate::entry::FeedEntry;
 
-/// How many of the newest entries are timed; older ones are past caring.
+/// Number of newest entries that are timed; older ones no longer matter.
 const ENTRIES_MAX: usize = 1024;
-/// How many stay timed that are not at hand any more, so that their acknowledgements are timed however late.
+/// Number of entries that stay timed after leaving memory, so that their acknowledgements are timed however late.
 const ENTRIES_KEPT: usize = 64;
 
 /// The stages that happen on a listening shard.

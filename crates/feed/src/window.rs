@@ -17,17 +17,17 @@ use crate::entry::FeedEntry;
 /// Bytes of the newest entries kept at hand, per topic and shard; all topics together are bounded by [`Newest`].
 const RECENT_BYTES_MAX: usize = 16 << 20;
 
-/// What an entry at hand costs besides its payload, in bytes.
+/// Memory of a held entry besides its payload, in bytes.
 const ENTRY_COST: usize = size_of::<FeedEntry>() + 24;
 
-/// What is known about one place in the topic.
+/// Result of a look-up of one position in the topic.
 #[derive(Debug)]
 pub enum Found {
     /// Here it is.
     Entry(Arc<FeedEntry>),
     /// Nothing there yet: it is the tail.
     AtTail,
-    /// It exists but is not at hand; it must be read.
+    /// The entry exists but is not in memory; it must be read.
     Elsewhere,
 }
 
@@ -95,7 +95,7 @@ impl Window {
         }
     }
 
-    /// How many of the newest entries are at hand.
+    /// Returns the number of newest entries in memory.
     pub(crate) fn at_hand(&self) -> usize {
         self.recent.len()
     }
@@ -113,12 +113,12 @@ impl Window {
         self.account.release(std::mem::take(&mut self.recent_bytes));
     }
 
-    /// What was read back.
+    /// Returns the pages read back from the log.
     pub(crate) fn pages(&mut self) -> &mut Pages {
         &mut self.pages
     }
 
-    /// Whether an entry exists that is not at hand.
+    /// True if an entry exists that is not in memory.
     pub(crate) fn is_elsewhere(&self, ordinal: Ordinal) -> bool {
         ordinal.count_to(self.tail) > self.recent.len() as u64 && self.pages.end_of(ordinal).is_none()
     }
@@ -150,7 +150,7 @@ impl Drop for Window {
     }
 }
 
-/// What an entry counts for.
+/// Returns the memory that an entry counts for, in bytes.
 pub(super) fn cost(entry: &FeedEntry) -> usize {
     entry.payload.len() + ENTRY_COST
 }

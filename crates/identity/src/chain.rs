@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::{Credentials, Identity, OpenIdVerifier, Passwords, RevokedTokens, TokenVerifier};
 
-/// One way to prove who one is.
+/// Authentication provider.
 #[derive(Debug)]
 pub enum Provider {
     /// Signed tokens.
@@ -24,7 +24,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// What Pulsar calls the kind of its credentials.
+    /// Returns the authentication method of its credentials, as Pulsar names it.
     #[must_use]
     pub fn method(&self) -> &'static str {
         match self {
@@ -57,18 +57,18 @@ pub struct Chain {
     pub providers: Vec<Provider>,
     /// The role of who shows no credentials; `None`: they are refused.
     pub anonymous_role: Option<Arc<str>>,
-    /// Whether credentials of a kind that no provider takes are refused, instead of taken for none.
+    /// True if credentials of a kind that no provider accepts are refused, instead of being ignored.
     pub strict_method: bool,
-    /// Whether what a proxy hands on of its client is checked here as well.
+    /// True if the original credentials that a proxy forwards are checked here as well.
     pub checks_original: bool,
     /// Tokens that are refused although their signature is right.
     pub revoked: Option<Arc<RevokedTokens>>,
 }
 
-/// Why a peer was not let in. For the log: the peer hears only that it failed.
+/// Reason why authentication failed. For the log: the peer is told only that it failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// It showed nothing, and no peer gets in like that.
+    /// The peer presented no credentials, and anonymous peers are not admitted.
     #[error("no credentials were shown")]
     Missing,
     /// Credentials of a kind that no provider takes.
@@ -79,7 +79,7 @@ pub enum Failure {
     Refused {
         /// The kind of credentials.
         method: &'static str,
-        /// Why; without secrets.
+        /// Reason; without secrets.
         reason: String,
     },
 }
@@ -101,13 +101,13 @@ impl Authentication {
         Self(Some(Arc::new(chain)))
     }
 
-    /// Whether peers are asked who they are.
+    /// True if peers must authenticate.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whether what a proxy hands on of its client is checked as well.
+    /// True if the original credentials that a proxy forwards are checked as well.
     #[must_use]
     pub fn checks_original(&self) -> bool {
         self.0.as_ref().is_some_and(|chain| chain.checks_original)
@@ -119,24 +119,24 @@ impl Authentication {
         self.0.as_ref().and_then(|chain| chain.revoked.as_ref())
     }
 
-    /// Which list of revoked tokens is in force: another number after each change.
+    /// Returns the revision of the list of revoked tokens in force: another number after each change.
     #[must_use]
     pub fn revoked_revision(&self) -> u64 {
         self.revoked().map_or(0, |revoked| revoked.revision())
     }
 
-    /// Whether the token of one that was let in is revoked by now.
+    /// True if the token of an authenticated peer has been revoked since.
     #[must_use]
     pub fn has_revoked(&self, identity: &Identity) -> bool {
         self.0.as_ref().is_some_and(|chain| chain.has_revoked(identity))
     }
 
-    /// Who shows this. While authentication is off no peer has a role.
+    /// Authenticates a peer by its credentials. While authentication is off no peer has a role.
     ///
     /// Cancel safety: nothing is kept.
     ///
     /// # Errors
-    /// [`Failure`]: it is not let in.
+    /// [`Failure`]: the peer is not admitted.
     pub async fn authenticate(&self, shown: Credentials) -> Result<Identity, Failure> {
         match &self.0 {
             Some(chain) => chain.authenticate(shown).await,

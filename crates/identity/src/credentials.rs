@@ -1,4 +1,4 @@
-//! What a peer shows, and what it becomes.
+//! Credentials of a peer, and the identity they prove.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::TokenMark;
 
-/// What a peer shows to say who it is. Its debug form hides the secret.
+/// Credentials of a peer. Its debug form hides the secret.
 #[derive(Clone, Default)]
 pub struct Credentials {
     /// The kind, as Pulsar names it: `token`, `basic`, `tls`; empty or `none` for none.
@@ -15,7 +15,7 @@ pub struct Credentials {
     pub data: Vec<u8>,
     /// The role of the client certificate that the transport checked.
     pub certificate_role: Option<Arc<str>>,
-    /// Where it comes from: what counts as one address. Wrong passwords are counted there; `None`: nowhere.
+    /// Remote address: what counts as one address. Wrong passwords are counted by it; `None`: they are not counted.
     pub from: Option<IpAddr>,
 }
 
@@ -40,13 +40,13 @@ impl Credentials {
         }
     }
 
-    /// The same, from there.
+    /// Sets the remote address.
     #[must_use]
     pub fn from(self, from: Option<IpAddr>) -> Self {
         Self { from, ..self }
     }
 
-    /// The same, over a connection whose client showed a certificate for this role.
+    /// Adds the role of the client certificate of the connection.
     #[must_use]
     pub fn with_certificate(self, role: Option<Arc<str>>) -> Self {
         Self {
@@ -65,12 +65,12 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Who a peer proved to be.
+/// Authenticated identity of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its role; never empty.
     pub role: Arc<str>,
-    /// When what it showed expires, in milliseconds since 1970; `None`: never.
+    /// Expiry time of the credentials, in milliseconds since 1970; `None`: never.
     pub expires_at_ms: Option<u64>,
     /// The token that proved it, if one did.
     pub token: Option<Arc<TokenMark>>,

@@ -1,12 +1,12 @@
-//! How often passwords of an address may be wrong.
+//! Limit of wrong passwords per address.
 //!
 //! ```text
 //!   attempt ─► a name that was right from this address before? ─► its own allowance
 //!                                                        else ─► the allowance of the address
 //!   an allowance that is used up: refused unseen, until time gives some of it back; what is right costs nothing
 //! ```
-//! Passwords alone are counted: tokens and certificates cannot be guessed. So who guesses behind an address that many share keeps out
-//! no client that shows one of these, and none whose password was right there before.
+//! Only passwords are counted: tokens and certificates cannot be guessed. An attacker behind a shared address
+//! therefore locks out no client that presents one of these, and none whose password was right there before.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ impl Default for GuessLimits {
     }
 }
 
-/// What is known of addresses.
+/// Allowances of addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Guesses {
     limits: GuessLimits,
@@ -46,7 +46,7 @@ pub(crate) struct Guesses {
 /// `None` is for all names that were never right there.
 type Guesser = (IpAddr, Option<Arc<str>>);
 
-/// When the allowance that was used is there again.
+/// Time at which the used allowance is available again.
 #[derive(Debug, Default)]
 struct Allowances(HashMap<Guesser, u64>);
 
@@ -54,7 +54,7 @@ struct Allowances(HashMap<Guesser, u64>);
 #[derive(Debug)]
 pub(crate) struct Attempt {
     name: Arc<str>,
-    /// What it has cost; `None`: nothing is counted.
+    /// Cost of the attempt; `None`: nothing is counted.
     cost: Option<(Guesser, u64)>,
 }
 
@@ -66,7 +66,7 @@ impl Guesses {
         }
     }
 
-    /// Whether a password may be tried; `None`: not now.
+    /// Begins an attempt with a password; `None`: not allowed now.
     pub(crate) fn begin(&self, from: Option<IpAddr>, name: &str) -> Option<Attempt> {
         self.begin_at(from, name, clock::now())
     }
@@ -140,7 +140,7 @@ mod tests {
         Some([192, 0, 2, last].into())
     }
 
-    /// How many wrong passwords are looked at.
+    /// Returns the number of wrong passwords that are checked.
     fn tries(guesses: &Guesses, from: u8, name: &str, now: Nanos) -> usize {
         (0..100)
             .take_while(|_| guesses.begin_at(address(from), name, now).is_some())

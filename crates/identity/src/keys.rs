@@ -14,7 +14,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Why there is no key. The messages name files, and never what may be the key itself.
+/// Reason why a key cannot be loaded. The messages name files, and never what may be the key itself.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.
@@ -22,7 +22,7 @@ pub enum KeyError {
     File {
         /// The file.
         path: String,
-        /// What the system says.
+        /// Error of the operating system.
         cause: std::io::Error,
     },
     /// The file is much too large.

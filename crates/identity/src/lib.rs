@@ -1,8 +1,9 @@
-//! Who a peer is: credentials in, a role out.
+//! Authentication of peers: credentials in, a role out.
 //!
-//! [`Authentication`] is what the front doors ask, once for each connection or request. It tries the providers of the node in
-//! their order ([`Provider`]): tokens ([`TokenVerifier`]), access tokens of other issuers ([`OpenIdVerifier`]), passwords
-//! ([`Passwords`]) and client certificates. What a role may do is not known here.
+//! [`Authentication`] is the interface of the protocol handlers, called once for each connection or request. It tries
+//! the providers of the node in their order ([`Provider`]): tokens ([`TokenVerifier`]), access tokens of other
+//! issuers ([`OpenIdVerifier`]), passwords ([`Passwords`]) and client certificates. The permissions of a role are not
+//! known here.
 //!
 //! ```
 //! use pharos_identity::{Authentication, Chain, Credentials, Provider, TokenOptions, TokenVerifier, sign};
@@ -20,8 +21,8 @@
 //! # });
 //! ```
 //!
-//! Always true: whatever goes wrong, the peer does not get in; no secret is in an error or a log. No cryptography is written here: keys,
-//! signatures, hashes and their comparison are those of crates.
+//! Always true: on any failure the peer is not admitted; no secret is in an error or a log. No cryptography is
+//! written here: keys, signatures, hashes and their comparison are those of crates.
 
 #![forbid(unsafe_code)]
 

@@ -22,7 +22,7 @@ const CHECKS_MAX: usize = 2;
 /// The longest pair of name and password that is looked at, in bytes.
 const PAIR_BYTES_MAX: usize = 1024;
 
-/// Why a file of passwords cannot be used. Lines are counted from 1; no hash is in it.
+/// Reason why a password file cannot be used. Lines are counted from 1; no hash is included.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PasswordsError {
     /// A line without a name and a hash.
@@ -39,10 +39,10 @@ pub enum PasswordsError {
     Empty,
 }
 
-/// Who has which password.
+/// Password hashes of the users.
 pub struct Passwords {
     users: HashMap<String, Arc<str>>,
-    /// What unknown names are checked against, so that they take as long.
+    /// Hash that passwords of unknown names are checked against, so that the check takes as long.
     decoy: Arc<str>,
     checks: Semaphore,
     guesses: Guesses,
@@ -86,7 +86,7 @@ impl Passwords {
         })
     }
 
-    /// The same, with other limits to wrong ones.
+    /// Sets the limits of wrong passwords.
     #[must_use]
     pub fn guarded(self, limits: GuessLimits) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl Passwords {
         }
     }
 
-    /// Whose name and password these are, and where they come from.
+    /// Verifies a name and password, and returns the identity. `from`: the remote address.
     pub(crate) async fn verify(&self, pair: &[u8], from: Option<IpAddr>) -> Result<Identity, String> {
         if pair.len() > PAIR_BYTES_MAX {
             return Err(format!(

@@ -22,7 +22,7 @@ use crate::{Identity, sign};
 const FILE_BYTES_MAX: u64 = 64 << 20;
 const HASH_BYTES: usize = 32;
 
-/// What a list of revoked tokens goes by.
+/// Mark by which a list of revoked tokens identifies a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenMark {
     hash: [u8; HASH_BYTES],
@@ -32,21 +32,21 @@ pub struct TokenMark {
     issued_at: Option<u64>,
 }
 
-/// Why a list cannot be used. Lines are counted from 1.
+/// Reason why a list cannot be used. Lines are counted from 1.
 #[derive(Debug, thiserror::Error)]
 pub enum RevokedError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {error}", file.display())]
     File {
-        /// Where it is.
+        /// Path of the file.
         file: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         error: std::io::Error,
     },
     /// A line that says nothing that is known here.
     #[error("{}: line {line} is none of sha256 HASH, id TEXT, role NAME and role NAME until SECONDS", file.display())]
     Line {
-        /// Where it is.
+        /// Path of the file.
         file: PathBuf,
         /// Its number.
         line: usize,
@@ -58,7 +58,7 @@ pub enum RevokedError {
 pub struct RevokedTokens {
     file: PathBuf,
     list: RwLock<Arc<List>>,
-    /// One more with each list that differs from the one before.
+    /// Revision of the list; increases with each list that differs from the one before.
     revision: AtomicU64,
 }
 
@@ -66,12 +66,12 @@ pub struct RevokedTokens {
 struct List {
     hashes: HashSet<[u8; HASH_BYTES]>,
     ids: HashSet<Box<str>>,
-    /// Until when tokens of the role were issued that are refused.
+    /// Issue time up to which tokens of each role are refused.
     roles: HashMap<Box<str>, u64>,
 }
 
 impl TokenMark {
-    /// Of a token whose signature is right.
+    /// Returns the mark of a token whose signature is right.
     pub(crate) fn of(token: &[u8], claims: &Map<String, Value>) -> Self {
         let signed = token.rsplitn(2, |byte| *byte == b'.').last().unwrap_or(token);
         Self {
@@ -138,7 +138,7 @@ impl RevokedTokens {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// Whether what proved this identity is on the list.
+    /// True if the credentials that proved this identity are on the list.
     pub(crate) fn has(&self, identity: &Identity) -> bool {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner).clone();
         identity

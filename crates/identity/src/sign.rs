@@ -17,10 +17,10 @@ pub use jsonwebtoken::Algorithm;
 use crate::keys::to_pem;
 use crate::token::of_secret;
 
-/// Why there is no key or token.
+/// Reason why a key or token cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
-    /// Not one for this kind of key.
+    /// The algorithm is not valid for this kind of key.
     #[error("{0:?} is no algorithm for this kind of key")]
     Algorithm(Algorithm),
     /// The secret is too short.
@@ -34,12 +34,12 @@ pub enum SignError {
     Failed,
 }
 
-/// What a token says.
+/// Claims of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims(Map<String, Value>);
 
 impl Claims {
-    /// Whose token it is: the claim `sub`.
+    /// Claims with the role as `sub`.
     #[must_use]
     pub fn of(role: &str) -> Self {
         Self::default().with("sub", role)
@@ -143,7 +143,7 @@ pub fn with_private_key(key: &[u8], algorithm: Algorithm, claims: &Claims) -> Re
     with_named_key(key, algorithm, None, claims)
 }
 
-/// The same, saying in the header which key that was (`kid`).
+/// Signs a token, with the name of the key in the header (`kid`).
 ///
 /// # Errors
 /// [`SignError`].

@@ -24,7 +24,7 @@ use crate::sign::{self, Algorithm, Claims, KeyPair};
 
 /// The most of a request's body that is read.
 const BODY_BYTES_MAX: u64 = 64 << 10;
-/// How long a peer may be silent.
+/// Maximum silence of a peer.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An issuer that answers as long as it exists.
@@ -33,26 +33,26 @@ pub struct TestIssuer {
     state: Arc<Mutex<IssuerState>>,
 }
 
-/// What it has and does.
+/// State and behaviour of the issuer.
 struct IssuerState {
     /// Name, pair and algorithm; the last one signs.
     keys: Vec<(String, KeyPair, Algorithm)>,
-    /// What is published beside them.
+    /// Further keys that are published.
     odd_keys: Vec<Value>,
     /// Secrets of clients by their names.
     clients: BTreeMap<String, String>,
     /// For how many seconds a token is good.
     lifetime_s: u64,
     is_down: bool,
-    /// What is answered instead of the keys.
+    /// Answer sent instead of the keys.
     instead: Option<Vec<u8>>,
-    /// How it calls itself, where that is not its URL.
+    /// Name of the issuer, if that is not its URL.
     name: Option<String>,
-    /// Where it says its keys are, if not with itself.
+    /// URL of its keys, if not at the issuer itself.
     keys_url: Option<String>,
-    /// How often its keys were asked for.
+    /// Number of requests for its keys.
     keys_asked: u32,
-    /// How many tokens it gave out.
+    /// Number of tokens issued.
     tokens_given: u32,
 }
 
@@ -134,7 +134,7 @@ impl TestIssuer {
         issuer
     }
 
-    /// Where it is, which is also its name.
+    /// Returns its URL, which is also its name.
     #[must_use]
     pub fn url(&self) -> String {
         self.url.clone()
@@ -168,7 +168,7 @@ impl TestIssuer {
         self.state().lifetime_s = seconds;
     }
 
-    /// Whether it closes connections without an answer.
+    /// Sets whether it closes connections without an answer.
     pub fn set_down(&self, is_down: bool) {
         self.state().is_down = is_down;
     }
@@ -188,13 +188,13 @@ impl TestIssuer {
         self.state().keys_url = Some(url.to_owned());
     }
 
-    /// How often its keys were asked for.
+    /// Returns the number of requests for its keys.
     #[must_use]
     pub fn keys_asked(&self) -> u32 {
         self.state().keys_asked
     }
 
-    /// How many tokens it gave to clients.
+    /// Returns the number of tokens issued to clients.
     #[must_use]
     pub fn tokens_given(&self) -> u32 {
         self.state().tokens_given
@@ -215,7 +215,7 @@ impl TestIssuer {
         self.state().sign(claims)
     }
 
-    /// The same without a signature, as if that needed none.
+    /// Returns a token without a signature, as if none were needed.
     #[must_use]
     pub fn unsigned(&self, claims: &Claims) -> String {
         let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());

@@ -16,14 +16,14 @@ use crate::{Identity, TokenMark, sign};
 /// The longest token that is looked at, in bytes.
 pub(crate) const TOKEN_BYTES_MAX: usize = 16 << 10;
 
-/// What a verifier is told. The keys are bytes, as [`read_key`](crate::read_key) gives them.
+/// Options of a verifier. The keys are bytes, as returned by [`read_key`](crate::read_key).
 #[derive(Clone, Default)]
 pub struct TokenOptions {
     /// The secret of HMAC tokens: 32 bytes or more. Goes before the public key, where both are set.
     pub secret_key: Option<Vec<u8>>,
     /// The public key, as PEM or as DER of X.509.
     pub public_key: Option<Vec<u8>>,
-    /// What kind of key that is, as one of its algorithms; empty is RS256.
+    /// Kind of that key, as one of its algorithms; empty is RS256.
     pub public_algorithm: String,
     /// The claim that holds the role; empty is `sub`.
     pub role_claim: String,
@@ -35,7 +35,7 @@ pub struct TokenOptions {
     pub clock_skew_s: u64,
 }
 
-/// Why there is no verifier.
+/// Reason why a verifier cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// No key is set.
@@ -50,12 +50,12 @@ pub enum TokenError {
     /// The bytes are no public key of that kind.
     #[error("the public key is no key for {0}")]
     PublicKey(String),
-    /// One of the two without the other.
+    /// Only one of the audience and its claim is set.
     #[error("the claim of the audience and the audience must both be set, or neither")]
     Audience,
 }
 
-/// Why a token was refused. Holds nothing of the token.
+/// Reason why a token was refused. Contains nothing of the token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("the token is longer than {TOKEN_BYTES_MAX} bytes")]
@@ -131,7 +131,7 @@ impl TokenVerifier {
         })
     }
 
-    /// Whose token this is.
+    /// Verifies a token and returns its identity.
     pub(crate) fn verify(&self, token: &[u8]) -> Result<Identity, Refused> {
         let claims = self.claims(token)?;
         if let Some((claim, audience)) = &self.audience
@@ -146,10 +146,10 @@ impl TokenVerifier {
         })
     }
 
-    /// Whose token this is, for a person who asks.
+    /// Verifies a token and returns its identity, for diagnostics.
     ///
     /// # Errors
-    /// Why it is refused; nothing of the token is in it.
+    /// Reason why it is refused; contains nothing of the token.
     pub fn check(&self, token: &[u8]) -> Result<Identity, String> {
         self.verify(token).map_err(|refused| refused.to_string())
     }
@@ -173,7 +173,7 @@ pub(crate) fn expires_at_ms(claims: &Map<String, Value>, validation: &Validation
     Some(last.saturating_add(1).saturating_mul(1000))
 }
 
-/// What is asked of every token: one of these algorithms, and that its times are right where it has some.
+/// Returns the checks applied to every token: one of these algorithms, and valid times if it has some.
 pub(crate) fn validation(algorithms: Vec<Algorithm>, clock_skew_s: u64) -> Validation {
     Validation {
         algorithms,
@@ -246,7 +246,7 @@ pub(crate) fn role_of<'c>(claims: &'c Map<String, Value>, claim: &str) -> Result
         .ok_or_else(|| Refused::NoRole(claim.to_owned()))
 }
 
-/// Whether a claim is this text, or a list that has it.
+/// True if a claim is this text, or a list that contains it.
 pub(crate) fn names(claim: Option<&Value>, wanted: &str) -> bool {
     match claim {
         Some(Value::String(text)) => text == wanted,

@@ -37,7 +37,7 @@ fn verifier(options: &OpenIdOptions) -> Authentication {
     })
 }
 
-/// Whose token it is, or why it is refused.
+/// Returns the identity of a token, or the reason why it is refused.
 async fn verify(verifier: &Authentication, token: &str) -> Result<Identity, String> {
     match verifier.authenticate(Credentials::token(token)).await {
         Ok(identity) => Ok(identity),
@@ -64,7 +64,7 @@ fn now() -> u64 {
     pharos_runtime::clock::wall_ms() / 1000
 }
 
-/// Until something holds; a test that waits in vain ends by its runner.
+/// Waits until a condition holds; a test that waits in vain ends by its runner.
 async fn until(mut holds: impl FnMut() -> bool) {
     while !holds() {
         tokio::time::sleep(Duration::from_millis(5)).await;

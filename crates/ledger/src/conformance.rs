@@ -20,7 +20,7 @@ mod follow;
 
 pub use follow::followers_hear_of_what_is_durable;
 
-/// How long a check waits for a tail to move before it calls the engine stuck.
+/// Maximum wait for a tail to move before a check reports the engine as stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An engine under test and what may happen to it.
@@ -32,13 +32,13 @@ pub trait Subject {
     /// one.
     fn crash(&mut self) -> BoxFuture<'_, ()>;
 
-    /// Whether the subject is set up for entries of the largest size; if not, that check is skipped.
+    /// True if the subject supports entries of the largest size; if not, that check is skipped.
     fn takes_large_entries(&self) -> bool {
         true
     }
 
-    /// Whether the restarted engine shows the whole durable part of a ledger that its dead writer left open; if not, only a
-    /// recovery tells where that ends.
+    /// True if the restarted engine shows the whole durable part of a ledger that its dead writer left open; if not,
+    /// only a recovery finds its end.
     fn knows_open_ledgers(&self) -> bool {
         true
     }
@@ -254,7 +254,7 @@ pub async fn fenced_writer_cannot_acknowledge(subject: &impl Subject) {
     assert_eq!(subject.engine().recover(id).await.expect("again"), sealed);
 }
 
-/// What recovery said stays so for ever.
+/// Result of a recovery never changes.
 pub async fn recovery_is_final(subject: &mut impl Subject) {
     let writer = create(subject).await;
     let id = writer.id();

@@ -1,10 +1,10 @@
-//! What can go wrong with a ledger, one enum per operation.
+//! Errors of ledgers, one enum per operation.
 
 use std::sync::Arc;
 
 use pharos_types::{EntryId, LedgerId};
 
-/// What a failure means for the one who writes a log.
+/// Meaning of a failure for the writer of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// For want of something that others will give back: what failed may be begun anew, and works once the cause is gone.
@@ -20,7 +20,7 @@ pub enum FaultKind {
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {cause}")]
 pub struct StorageFault {
-    /// What was being done, with file and byte offset where there is one.
+    /// Operation that failed, with file and byte offset if there is one.
     pub what: String,
     /// The system's answer.
     pub cause: String,
@@ -38,7 +38,7 @@ impl StorageFault {
         Self::of(FaultKind::Transient, what, cause)
     }
 
-    /// What was being done, `what`, is another one's now: it recovered or deleted the ledger.
+    /// Fault of the operation `what`: another owner recovered or deleted the ledger.
     pub fn fenced(what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
         Self::of(FaultKind::Fenced, what, cause)
     }
@@ -52,29 +52,29 @@ impl StorageFault {
         })
     }
 
-    /// What it means for the one who writes.
+    /// Returns the meaning of the fault for the writer.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         self.kind
     }
 
-    /// Whether the engine goes on: what failed may be begun anew (a ledger recovered, another one made) and works once the
-    /// cause is gone. Otherwise the engine takes no more writes until it is opened again, or [the ledger has another
-    /// owner](Self::is_fenced).
+    /// True if the engine continues: the failed operation may be started again (a ledger recovered, another one
+    /// created) and works once the cause is gone. Otherwise the engine accepts no more writes until it is opened
+    /// again, or [the ledger has another owner](Self::is_fenced).
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.kind == FaultKind::Transient
     }
 
-    /// Whether another one took the ledger. The engine goes on, and so would a recovery; but who begins one without asking first
-    /// whose the ledger is now takes it away from its owner.
+    /// True if another owner took the ledger. The engine continues, and a recovery would succeed; but a recovery
+    /// without a check of the ledger's ownership first takes the ledger away from its owner.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         self.kind == FaultKind::Fenced
     }
 }
 
-/// Why an append or close was refused.
+/// Reason why an append or close was refused.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AppendError {
     /// Another writer took over; reopen the managed ledger, do not retry here.
@@ -109,27 +109,29 @@ pub enum AppendError {
     Overloaded {
         /// The ledger.
         ledger: LedgerId,
-        /// How much the engine queues, for all ledgers together.
+        /// Maximum size of the engine's queue, for all ledgers together, in bytes.
         bytes_max: usize,
     },
     /// The store no longer accepts writes; reads go on. Final until restart.
     #[error("storage no longer accepts writes")]
     Poisoned(#[source] Arc<StorageFault>),
-    /// What was queued for this ledger waited too long for something that the store lacks, and is given up: it was never
-    /// acknowledged and is not in the ledger. The ledger takes no more; recover it and go on in another.
+    /// The appends queued for this ledger waited too long for something that the store lacks, and are given up: they
+    /// were never acknowledged and are not in the ledger. The ledger accepts no more; recover it and continue in
+    /// another.
     #[error("ledger {ledger} was given up")]
     GivenUp {
         /// The ledger.
         ledger: LedgerId,
-        /// What the store lacked.
+        /// Fault that the store reported.
         #[source]
         fault: Arc<StorageFault>,
     },
 }
 
 impl AppendError {
-    /// What it means for the one who writes. After `GivenUp` the same append may succeed in another ledger. A ledger that its
-    /// writer did not close and that is closed was recovered by another owner, so `Closed` counts as fenced.
+    /// Returns the meaning of the error for the writer. After `GivenUp` the same append may succeed in another
+    /// ledger. A ledger that its writer did not close and that is closed was recovered by another owner, so `Closed`
+    /// counts as fenced.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {
@@ -140,14 +142,14 @@ impl AppendError {
         }
     }
 
-    /// Whether the cause passes: the same append may succeed later.
+    /// True if the cause is transient: the same append may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.kind() == FaultKind::Transient
     }
 }
 
-/// Why a ledger could not be created.
+/// Reason why a ledger could not be created.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CreateError {
     /// The store no longer accepts writes.
@@ -159,7 +161,7 @@ pub enum CreateError {
 }
 
 impl CreateError {
-    /// What it means for the one who writes.
+    /// Returns the meaning of the error for the writer.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {
@@ -168,17 +170,17 @@ impl CreateError {
         }
     }
 
-    /// Whether the cause passes: the same call may succeed later.
+    /// True if the cause is transient: the same call may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.kind() == FaultKind::Transient
     }
 }
 
-/// Why a ledger could not be recovered.
+/// Reason why a ledger could not be recovered.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
-    /// It is not known.
+    /// The ledger is not known.
     #[error("no ledger {0}")]
     NoSuchLedger(LedgerId),
     /// Its end cannot be told now.
@@ -187,14 +189,14 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether the cause passes: the same call may succeed later.
+    /// True if the cause is transient: the same call may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Fault(fault) if fault.is_transient())
     }
 }
 
-/// Why entries could not be read.
+/// Reason why entries could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReadError {
     /// The ledger is not known, or it was deleted.
@@ -209,7 +211,7 @@ pub enum ReadError {
         entry: EntryId,
         /// The file that holds it.
         file: String,
-        /// Where in the file its record begins.
+        /// Byte offset in the file at which its record begins.
         byte_offset: u64,
     },
     /// The device failed.
@@ -218,26 +220,26 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Whether the cause passes: the same read may succeed later.
+    /// True if the cause is transient: the same read may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Fault(fault) if fault.is_transient())
     }
 }
 
-/// Why a ledger could not be deleted.
+/// Reason why a ledger could not be deleted.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DeleteError {
     /// The store no longer accepts writes.
     #[error("storage no longer accepts writes")]
     Poisoned(#[source] Arc<StorageFault>),
-    /// Not even what the engine keeps back for deletions has room left. The ledger is as it was.
+    /// Even the space reserved for deletions is full. The ledger is unchanged.
     #[error("no space left to note the deletion of a ledger")]
     NoSpace,
 }
 
 impl DeleteError {
-    /// What it means for the one who writes.
+    /// Returns the meaning of the error for the writer.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {
@@ -246,7 +248,7 @@ impl DeleteError {
         }
     }
 
-    /// Whether the cause passes: the same call may succeed later.
+    /// True if the cause is transient: the same call may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         self.kind() == FaultKind::Transient

@@ -46,7 +46,7 @@ pub use error::{AppendError, CreateError, DeleteError, FaultKind, OpenError, Rea
 /// A future that engines hand out through `dyn` traits.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// How hard a ledger's appends are made durable before they count as such.
+/// Durability that a ledger's appends reach before they count as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
     /// Synced to the device.
@@ -59,22 +59,22 @@ pub enum Durability {
     Bypass,
 }
 
-/// What a new ledger is created with.
+/// Options of a new ledger.
 #[derive(Clone, Debug, Default)]
 pub struct CreateOptions {
-    /// When an append counts as durable.
+    /// Durability at which an append counts as durable.
     pub durability: Durability,
     /// Its appends are not urgent: an engine need not hold up other work for them.
     pub is_background: bool,
     /// On how many machines entries are kept; `None`: as the engine's settings say. An engine of one machine keeps one copy.
     pub replication: Option<Replication>,
-    /// Which machines take its entries; `None`: any.
+    /// Bookie affinity of its entries; `None`: any machines.
     pub affinity: Option<Affinity>,
     /// Readers in other processes follow it ([`LedgerEngine::follow`]) and are to hear of its last entry at once, not with the next
     /// one. That costs an engine of many machines a further message to each of them whenever the writer pauses.
     pub is_followed: bool,
-    /// What is to be found with the ledger in the metadata of a cluster, for people and for other programs. An engine of one machine
-    /// has no such place and leaves it out.
+    /// Custom metadata of the ledger in the metadata store of a cluster, for people and for other programs. An engine
+    /// of one machine has no place for it and ignores it.
     pub custom: BTreeMap<String, Bytes>,
 }
 
@@ -98,12 +98,12 @@ pub struct Affinity {
     pub secondary: Vec<String>,
 }
 
-/// How far a writer has come. Waiters watch it instead of being called back.
+/// Progress of a writer. Waiters watch it instead of being called back.
 #[derive(Clone, Debug, Default)]
 pub struct Tail {
     /// Entries `0..durable` are durable.
     pub durable: u64,
-    /// Why the writer will never get further, once that is so; of [`FaultKind::Fenced`] when another owner took the ledger.
+    /// Fault that ended the writer's progress for good; of [`FaultKind::Fenced`] when another owner took the ledger.
     pub failed: Option<Arc<StorageFault>>,
 }
 
@@ -168,7 +168,7 @@ pub struct ReadEntry {
     pub payload: Bytes,
 }
 
-/// What [`LedgerEngine::recover`] found: the ledger is sealed with this content for ever.
+/// Result of [`LedgerEngine::recover`]: the ledger is sealed with this content for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sealed {
     /// Number of entries; ids are `0..entry_count`.
@@ -177,7 +177,7 @@ pub struct Sealed {
     pub bytes: u64,
 }
 
-/// How much of a ledger can be read.
+/// Readable part of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readable {
     /// Entries `0..entries`. No recovery takes one of them back, but of a ledger of [`Durability::Bypass`] a crash may.
@@ -266,11 +266,11 @@ pub trait LedgerEngine: Send + Sync {
         self.read(ledger, first, entries_max, bytes_max)
     }
 
-    /// How much of a ledger can be read: now, or with `beyond` as soon as it is more than so many entries. Reads, and fences no writer,
-    /// as [`read`](Self::read) does, and sees as far.
+    /// Returns the readable part of a ledger: now, or with `beyond` as soon as it is more than so many entries.
+    /// Reads, and fences no writer, as [`read`](Self::read) does, with the same visibility.
     ///
-    /// With `beyond` it comes back without more when the ledger is sealed, when nothing can be heard of its writer any more, and
-    /// otherwise now and then.
+    /// With `beyond` it resolves without more when the ledger is sealed, when nothing can be learned of its writer
+    /// any more, and otherwise now and then.
     ///
     /// # Errors
     /// [`ReadError`].

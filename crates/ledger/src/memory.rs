@@ -81,12 +81,12 @@ impl MemoryEngine {
         world.ledgers.values_mut().for_each(Ledger::make_durable);
     }
 
-    /// Whether appends are refused for the moment from now on, as an engine does that has taken too much.
+    /// Sets whether appends are refused temporarily, as by an overloaded engine.
     pub fn overload(&self, is_overloaded: bool) {
         self.lock().overloaded = is_overloaded;
     }
 
-    /// Whether appends and new ledgers are refused for want of room from now on.
+    /// Sets whether appends and new ledgers are refused for lack of space.
     pub fn fill(&self, is_full: bool) {
         self.lock().full = is_full;
     }
@@ -208,7 +208,7 @@ impl MemoryEngine {
         Ok(found)
     }
 
-    /// How much can be read, and the tail where there may be more.
+    /// Returns the readable part, and the tail if there may be more.
     fn readable(&self, id: LedgerId) -> Result<(Readable, Option<watch::Receiver<Tail>>), ReadError> {
         let world = self.lock();
         let ledger = world.ledgers.get(&id).ok_or(ReadError::NoSuchLedger(id))?;

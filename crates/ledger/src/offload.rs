@@ -52,8 +52,8 @@ impl fmt::Display for OffloadId {
     }
 }
 
-/// Where objects go: a driver and what it must know to find the place again. Stored with each offloaded ledger, so it never holds
-/// a secret.
+/// Offload target of objects: a driver and the parameters to find the location again. Stored with each offloaded
+/// ledger, so it never holds a secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OffloadTarget {
     /// `aws-s3`, `S3` or `filesystem`.
@@ -72,10 +72,10 @@ impl fmt::Display for OffloadTarget {
     }
 }
 
-/// When ledgers are offloaded and where to, and which copy is read.
+/// Offload of ledgers: when, to which target, and which copy is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OffloadPolicy {
-    /// Where new objects go; `None`: nothing is offloaded, what was is kept and read.
+    /// Target of new objects; `None`: nothing is offloaded, already offloaded ledgers are kept and read.
     pub target: Option<OffloadTarget>,
     /// Bytes of closed ledgers that stay in the engine alone; the ledger that exceeds them and all older ones are offloaded. 0
     /// offloads each ledger when it is closed, `None` none for its size.
@@ -84,11 +84,11 @@ pub struct OffloadPolicy {
     pub age_ms_max: Option<u64>,
     /// Milliseconds after which the engine's copy of an offloaded ledger is deleted; `None`: never.
     pub deletion_lag_ms: Option<u64>,
-    /// Which copy is read while there are two.
+    /// Copy that is read while there are two.
     pub read_first: ReadFirst,
 }
 
-/// Which copy of an offloaded ledger is asked first. The other one is asked when that fails.
+/// Copy of an offloaded ledger that is read first. The other one is read when that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadFirst {
     /// The object store's (`tiered-storage-first`).
@@ -98,14 +98,14 @@ pub enum ReadFirst {
     Local,
 }
 
-/// One attempt: which ledger, under which id, where.
+/// Offload attempt: which ledger, under which id, at which target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffloadedLedger {
     /// The attempt.
     pub id: OffloadId,
     /// The ledger.
     pub ledger: LedgerId,
-    /// Where its objects are.
+    /// Target of its objects.
     pub target: OffloadTarget,
 }
 
@@ -132,13 +132,13 @@ pub struct OffloadSource {
     pub entries: u64,
     /// Their payload bytes together.
     pub bytes: u64,
-    /// When it was closed, in milliseconds since 1970.
+    /// Time at which it was closed, in milliseconds since 1970.
     pub closed_at_ms: u64,
     /// Name of the managed ledger, for a person who looks into the objects.
     pub name: Arc<str>,
 }
 
-/// Why an object could not be written, read or deleted. Shared by all verbs: they fail in the same ways.
+/// Reason why an object could not be written, read or deleted. Shared by all operations: they fail in the same ways.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OffloadError {
     /// There is no such driver, or the target lacks what it needs. Does not heal by trying again.
@@ -146,7 +146,7 @@ pub enum OffloadError {
     Target {
         /// The target.
         target: OffloadTarget,
-        /// What is wrong.
+        /// Fault of the target.
         cause: String,
     },
     /// The object is not there.
@@ -154,7 +154,7 @@ pub enum OffloadError {
     Missing {
         /// Its name.
         object: String,
-        /// Where it should be.
+        /// Expected location.
         place: String,
     },
     /// The object is there but is not what was written.
@@ -162,11 +162,11 @@ pub enum OffloadError {
     Damaged {
         /// Its name.
         object: String,
-        /// Where it is.
+        /// Location of the object.
         place: String,
-        /// Where in it.
+        /// Byte offset in the object.
         byte_offset: u64,
-        /// What is wrong.
+        /// Fault of the object.
         cause: String,
     },
     /// The store cannot be reached, refuses, or failed; try again later.
@@ -204,7 +204,7 @@ pub trait LedgerOffloader: Send + Sync + fmt::Debug {
     /// An id that no attempt had before.
     fn new_id(&self) -> OffloadId;
 
-    /// Whether objects could be stored there, as far as can be told without asking the store.
+    /// Checks that objects could be stored there, as far as is known without a request to the store.
     ///
     /// # Errors
     /// [`OffloadError::Target`].
@@ -222,8 +222,8 @@ pub trait LedgerOffloader: Send + Sync + fmt::Debug {
         source: OffloadSource,
     ) -> BoxFuture<'static, Result<(), OffloadError>>;
 
-    /// Whether both objects are there, whole by their lengths, and hold `entries` entries. For a last look before the local
-    /// copy is deleted. Asks the store, not a cache.
+    /// Checks that both objects exist, complete by their lengths, and hold `entries` entries. For a last check before
+    /// the local copy is deleted. Asks the store, not a cache.
     ///
     /// # Errors
     /// [`OffloadError`].

@@ -54,7 +54,7 @@ pub(crate) struct EntryCache {
     /// Entries below this were there at `marked_ms`; for eviction by age.
     mark: u64,
     marked_ms: u64,
-    /// Where the tail was at the last look but one, and at the last, for [`age`](Self::age).
+    /// Tail position at the last check but one, and at the last, for [`age`](Self::age).
     looks: [u64; 2],
 }
 
@@ -112,7 +112,7 @@ impl EntryCache {
             .map(move |(index, payload)| (from.plus(index as u64), payload))
     }
 
-    /// Whether `ordinal` is held.
+    /// True if `ordinal` is held.
     pub(crate) fn holds(&self, ordinal: Ordinal) -> bool {
         ordinal.0 >= self.first && ordinal.0 - self.first < self.entries.len() as u64
     }

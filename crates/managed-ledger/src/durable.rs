@@ -1,7 +1,7 @@
-//! How far a managed ledger is durable, for waiters who do not own it.
+//! Durable end of a managed ledger, for waiters that do not own it.
 //!
-//! A managed ledger has one ledger at a time whose durable tail counts; when that ledger is closed (so: durable to its
-//! end) the next one takes its place here. Waiters watch both the place and the tail.
+//! A managed ledger has one ledger at a time whose durable tail counts; when that ledger is closed (so: durable to
+//! its end) the next one replaces it here. Waiters watch both the current ledger and its tail.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Active {
 #[derive(Clone, Debug)]
 pub struct DurableWatch {
     active: watch::Receiver<Active>,
-    /// What [`changed`](Self::changed) returned last.
+    /// Last value returned by [`changed`](Self::changed).
     reported: Ordinal,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, one enum per operation.
+//! Errors, one enum per operation.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use pharos_types::{LedgerId, Position};
 
 pub use crate::info::InfoError;
 
-/// Why a managed ledger could not be opened.
+/// Reason why a managed ledger could not be opened.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
-    /// It does not exist and was not to be created.
+    /// The managed ledger does not exist and was not to be created.
     #[error("no managed ledger {0}")]
     NotFound(String),
     /// Others kept changing its info meanwhile; one of us should not own it.
     #[error("managed ledger {0} is being opened elsewhere")]
     Contended(String),
-    /// It is a shadow, and was to be opened as what it is not; or the other way round.
+    /// The managed ledger is a shadow and was opened as an ordinary one, or the other way round.
     #[error("managed ledger {name} is {what}")]
     NotSuch {
         /// The managed ledger.
         name: String,
-        /// What it is.
+        /// Its actual kind.
         what: String,
     },
     /// The source of a shadow was deleted, or deleted and made anew.
@@ -33,7 +33,7 @@ pub enum OpenError {
     /// Its info cannot be read or written.
     #[error("cannot open the managed ledger's info")]
     Info(#[from] InfoError),
-    /// One of its ledgers cannot be recovered; retry later.
+    /// A ledger cannot be recovered; retry later.
     #[error("cannot recover a ledger of the managed ledger")]
     Recover(#[from] pharos_ledger::OpenError),
     /// No ledger to write to can be created.
@@ -49,7 +49,7 @@ pub enum OpenError {
         ledger: LedgerId,
         /// The entry.
         entry: u64,
-        /// What is wrong with it.
+        /// Defect of the record.
         #[source]
         cause: crate::cursor::Malformed,
     },
@@ -58,7 +58,7 @@ pub enum OpenError {
     Compacted {
         /// The ledger.
         ledger: LedgerId,
-        /// Why.
+        /// Cause.
         #[source]
         cause: pharos_ledger::ReadError,
     },
@@ -67,16 +67,16 @@ pub enum OpenError {
     WriteCursors(#[from] CommitError),
 }
 
-/// Why an append was refused. The entry has no position and was not queued.
+/// Reason why an append was refused. The entry has no position and was not queued.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AppendError {
     /// Another owner took over; reopen the managed ledger, do not retry here.
     #[error("managed ledger is fenced")]
     Fenced,
-    /// It was terminated: it takes no more entries for ever.
+    /// The managed ledger is terminated: it never takes entries again.
     #[error("managed ledger is terminated")]
     Terminated,
-    /// It is a shadow: entries are appended to its source.
+    /// The managed ledger is a shadow: entries are appended to its source.
     #[error("managed ledger is the shadow of another")]
     Shadow,
     /// The entry is empty or too large.
@@ -99,14 +99,14 @@ pub enum AppendError {
 }
 
 impl AppendError {
-    /// Whether the managed ledger takes no more: close it, and open it again if the cause passes.
+    /// True if the managed ledger takes no more entries: close it, and open it again if the cause passes.
     #[must_use]
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Fenced | Self::Failed(_))
     }
 
-    /// What it means for the owner. A transient one may pass: the same append may succeed later, after a final error once it was
-    /// opened again.
+    /// Severity for the owner. After a transient error the same append may succeed later; after a final one, once the
+    /// managed ledger was opened again.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {
@@ -123,7 +123,7 @@ pub(crate) fn fault_of(what: &str, error: &pharos_ledger::AppendError) -> Arc<St
     StorageFault::of(error.kind(), what, error)
 }
 
-/// Why the durable end will not move any more.
+/// Reason why the durable end will not move any more.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DurableError {
     /// The log failed. Entries beyond the last durable end were not acknowledged and may be lost.
@@ -135,7 +135,7 @@ pub enum DurableError {
 }
 
 impl DurableError {
-    /// What it means for the owner. When it is transient, opening the managed ledger again may find it mended.
+    /// Severity for the owner. If it is transient, opening the managed ledger again may succeed.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {
@@ -145,7 +145,7 @@ impl DurableError {
     }
 }
 
-/// Why entries could not be read.
+/// Reason why entries could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReadError {
     /// The ledger was trimmed meanwhile: go on at the managed ledger's first entry.
@@ -166,8 +166,8 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Whether the entry itself is gone: damaged or missing, where it lay and in any copy. Unlike a device that fails, nothing
-    /// brings it back.
+    /// True if the entry itself is lost: damaged or missing in the ledger and in every copy. Unlike a device failure,
+    /// this is permanent.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         use pharos_ledger::ReadError as Refused;
@@ -178,7 +178,7 @@ impl ReadError {
         }
     }
 
-    /// Whether reading it again brings the same: it is lost, or its device has failed for good.
+    /// True if another read would fail the same way: the entry is lost, or its device has failed for good.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         use pharos_ledger::offload::OffloadError;
@@ -193,7 +193,7 @@ impl ReadError {
     }
 }
 
-/// Why a managed ledger could not be closed. Opening it again recovers what this left undone.
+/// Reason why a managed ledger could not be closed. Opening it again recovers what this left undone.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CloseError {
     /// Its last entries may not be durable.
@@ -204,18 +204,19 @@ pub enum CloseError {
     Info(#[from] InfoError),
 }
 
-/// Why a managed ledger could not be deleted.
+/// Reason why a managed ledger could not be deleted.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DeleteError {
     /// Its info cannot be read or removed: it still exists, or may.
     #[error("cannot delete the managed ledger's info")]
     Info(#[from] InfoError),
-    /// It is gone, but some of its ledgers are still there; another call deletes them, or the clean-up at start.
+    /// The managed ledger is deleted, but some of its ledgers still exist; another call deletes them, or the clean-up
+    /// at start.
     #[error("cannot delete a ledger of the managed ledger")]
     Ledger(#[from] pharos_ledger::DeleteError),
 }
 
-/// Why a group of cursor records did not become durable.
+/// Reason why a group of cursor records did not become durable.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
     /// The cursor ledger failed; final: reopen the topic.
@@ -242,7 +243,7 @@ pub enum CommitError {
 }
 
 impl CommitError {
-    /// Whether the cursor log goes on by itself, and stores what was queued, when the cause is gone.
+    /// True if the cursor log resumes by itself, and stores the queued records, once the cause is gone.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -252,7 +253,7 @@ impl CommitError {
         }
     }
 
-    /// What it means for the owner. When it is transient, opening the topic again may find the cause gone.
+    /// Severity for the owner. If it is transient, opening the topic again may succeed.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {

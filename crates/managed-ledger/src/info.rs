@@ -1,4 +1,4 @@
-//! What the metadata store knows about one managed ledger: its ledgers, in order, and who may write.
+//! Info of a managed ledger in the metadata store: its ledgers, in order, and its current writer.
 //!
 //! `docs/formats/managed-ledger-info.md` draws the bytes. The info is one value under one key, changed only by
 //! compare-and-set, so every step of a rollover, trim or cursor roll is atomic.
@@ -21,7 +21,7 @@ use crate::offload_info::{OffloadInfo, OffloadTargetInfo};
 use crate::pulsar;
 use crate::pulsar::compacted::NamedLedger;
 
-/// Where all infos are.
+/// Key prefix of all infos.
 pub const INFO_PREFIX: &str = "managed-ledgers/";
 /// The layout of infos without offloaded ledgers, and of all infos of the first release.
 const FORMAT_PLAIN: u32 = 1;
@@ -58,25 +58,25 @@ pub struct ManagedLedgerInfo {
     /// The ledger of the cursor log, once there are cursors.
     #[prost(uint64, optional, tag = "7")]
     pub cursor_ledger: Option<u64>,
-    /// When it was created, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     #[prost(uint64, tag = "8")]
     pub created_ms: u64,
     /// Attempts to offload ledgers whose objects may be there.
     #[prost(message, repeated, tag = "9")]
     pub offloads: Vec<OffloadInfo>,
-    /// Where they went.
+    /// Targets of the offload attempts.
     #[prost(message, repeated, tag = "10")]
     pub offload_targets: Vec<OffloadTargetInfo>,
     /// Ledgers that were given up and may still be in the engine.
     #[prost(uint64, repeated, tag = "11")]
     pub deleting: Vec<u64>,
-    /// It shows the entries of another managed ledger and has none of its own.
+    /// Source, if this is a shadow: it shows the entries of another managed ledger and has none of its own.
     #[prost(message, optional, tag = "12")]
     pub shadow: Option<ShadowInfo>,
-    /// What brokers of Pulsar keep of ledgers and Pharos does not read, by ledger; in their layout only.
+    /// Ledger fields of Pulsar brokers that Pharos does not read, by ledger; in their layout only.
     #[prost(btree_map = "uint64, bytes", tag = "13")]
     pub carried: BTreeMap<u64, Vec<u8>>,
-    /// What a topic compaction left of the entries before some place.
+    /// Result of topic compaction for the entries before some position.
     #[prost(message, optional, tag = "14")]
     pub compaction: Option<CompactionInfo>,
 }
@@ -96,7 +96,7 @@ pub struct CompactionInfo {
     /// Payload bytes in it.
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
-    /// When it was finished, in milliseconds since 1970.
+    /// Completion time, in milliseconds since 1970.
     #[prost(uint64, tag = "5")]
     pub at_ms: u64,
     /// A ledger that is being written, to take its place. The next opening gives it up.
@@ -111,13 +111,14 @@ impl CompactionInfo {
     }
 }
 
-/// Whose shadow a managed ledger is.
+/// Source of a shadow.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ShadowInfo {
     /// The name of its source.
     #[prost(string, tag = "1")]
     pub source: String,
-    /// When that was created; 0 until it was first found. Cursors count the entries of this one: another one of the same name has others.
+    /// Creation time of the source, in milliseconds since 1970; 0 until the source was first found. Cursors count the
+    /// entries of this source: another one of the same name has others.
     #[prost(uint64, tag = "2")]
     pub source_created_ms: u64,
     /// The shadow holds entries of its source back for its cursors; the source's owner reads this before it trims.
@@ -125,18 +126,18 @@ pub struct ShadowInfo {
     pub held: Option<HeldBack>,
 }
 
-/// What a shadow says to the owner of its source.
+/// Report of a shadow to the owner of its source.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct HeldBack {
     /// No cursor stands before this entry; absent: there is no cursor.
     #[prost(uint64, optional, tag = "1")]
     pub from: Option<u64>,
-    /// What its subscriptions have.
+    /// Backlogs of its subscriptions.
     #[prost(message, repeated, tag = "2")]
     pub parts: Vec<HeldBackPart>,
 }
 
-/// What a shadow has of one subscription.
+/// Backlog of one subscription of a shadow.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct HeldBackPart {
     /// The subscription.
@@ -156,7 +157,7 @@ pub struct HeldBackPart {
     pub moved: u64,
 }
 
-/// One ledger of the chain.
+/// Ledger of the chain.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct LedgerInfo {
     /// Its id in the engine.
@@ -168,12 +169,12 @@ pub struct LedgerInfo {
     /// Payload bytes; meaningless while it is open.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
-    /// When it was closed, in milliseconds since 1970; absent while its end is not known.
+    /// Close time, in milliseconds since 1970; absent while the end is unknown.
     #[prost(uint64, optional, tag = "4")]
     pub closed_at_ms: Option<u64>,
 }
 
-/// Why an info could not be read or changed.
+/// Reason why an info could not be read or changed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum InfoError {
     /// Another owner opened the managed ledger; this one is finished.
@@ -187,7 +188,7 @@ pub enum InfoError {
     Malformed {
         /// The managed ledger.
         name: String,
-        /// What is wrong.
+        /// Defect of the info.
         cause: String,
     },
     /// The metadata store cannot read.
@@ -401,12 +402,12 @@ impl InfoHandle {
         }
     }
 
-    /// What is compacted, in Pulsar's layout.
+    /// The compacted ledger, in Pulsar's layout.
     pub(crate) fn compacted(&self) -> Option<NamedLedger> {
         self.compacted_parts().0.clone()
     }
 
-    /// Where the cursor stands of what is to be compacted and never was, in Pulsar's layout.
+    /// Position of the compaction cursor while nothing was compacted yet, in Pulsar's layout.
     pub(crate) fn held(&self) -> Option<Ordinal> {
         self.compacted_parts().1
     }
@@ -516,7 +517,7 @@ impl InfoHandle {
 }
 
 impl InfoError {
-    /// What it means for the owner: that it is finished, or that the store is unwell.
+    /// Severity for the owner: fenced, or transient because the store failed.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {

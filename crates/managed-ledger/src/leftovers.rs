@@ -24,7 +24,7 @@ use crate::error::DeleteError as NotDeleted;
 use crate::info::{self, INFO_PREFIX, InfoError, ManagedLedgerInfo};
 use crate::orphans::OrphanError;
 
-/// Where all notes are.
+/// Key prefix of all notes.
 pub const LEDGER_GARBAGE_PREFIX: &str = "ledger-garbage/";
 
 /// A note: a managed ledger that is being deleted, and the ledgers that were its.
@@ -92,18 +92,18 @@ pub(crate) async fn work_off(
     Ok(())
 }
 
-/// What a process that ended left, as its successor found it at its start.
+/// Ledgers left by an ended process, as its successor found them at start.
 pub struct Leftovers {
     /// Every ledger there was.
     existing: BTreeSet<LedgerId>,
     notes: Vec<(String, Version, Garbage)>,
-    /// Which ledgers the metadata may condemn.
+    /// Ledgers that the metadata may declare unowned.
     proof: MatchesLedgers,
     /// Ledgers that were deleted so far.
     deleted: u64,
 }
 
-/// What cleaning up came to.
+/// Result of a clean-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanedUp {
     /// Ledgers that were still there and are deleted, also by earlier tries.
@@ -113,10 +113,10 @@ pub struct CleanedUp {
     pub unnamed: u64,
 }
 
-/// Why a clean-up is not finished; begin again later.
+/// Reason why a clean-up is unfinished; start it again later.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CleanUpError {
-    /// What there is cannot be told.
+    /// The ledgers cannot be listed.
     #[error("cannot tell what was left")]
     Look(#[from] OrphanError),
     /// A note cannot be read or removed.
@@ -226,7 +226,7 @@ impl Leftovers {
     }
 }
 
-/// Whether it is certain that a ledger which nothing names holds nothing. Closes it for good.
+/// True if a ledger that nothing names is certain to be empty. Closes it for good.
 async fn is_empty(engine: &dyn LedgerEngine, ledger: LedgerId) -> bool {
     match engine.recover(ledger).await {
         Ok(sealed) => sealed.entry_count == 0,

@@ -16,18 +16,18 @@ use pharos_metadata::{Expect, Fault, Item, MetadataStore, Version, Versioned, Wa
 use pharos_types::{EntryId, LedgerId};
 use tokio::sync::watch;
 
-/// What becomes of the effect at which the process dies, or that fails.
+/// Fate of the effect at which the process dies, or that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallEffect {
-    /// It does not happen.
+    /// The effect does not happen.
     Not,
-    /// It happens, and no caller hears of it.
+    /// The effect happens, and no caller learns of it.
     Happens,
-    /// Of two things that it does one is done; where it does one only, as `Happens`.
+    /// The first half of an effect of two is done; for a single effect, as `Happens`.
     Half,
 }
 
-/// One run of the process. Clones are the same run.
+/// Run of the process. Clones are the same run.
 #[derive(Clone)]
 pub struct Life(Arc<Run>);
 
@@ -44,13 +44,13 @@ struct Run {
 }
 
 impl Life {
-    /// One that goes on.
+    /// A run that does not end.
     #[must_use]
     pub fn new() -> Self {
         Self::dying(usize::MAX / 2, CallEffect::Not)
     }
 
-    /// One that ends at the effect after `nth` others.
+    /// A run that ends at the effect after `nth` others.
     #[must_use]
     pub fn dying(nth: usize, death: CallEffect) -> Self {
         Self(Arc::new(Run {
@@ -80,7 +80,7 @@ impl Life {
         self.0.held.send_replace(Some(keys.to_owned()));
     }
 
-    /// Whether a write stands still.
+    /// True if a write is held.
     #[must_use]
     pub fn is_holding(&self) -> bool {
         self.0.is_holding.load(Ordering::SeqCst)
@@ -110,12 +110,12 @@ impl Life {
         Arc::new(MortalStore(inner, self.clone()))
     }
 
-    /// One effect on the world, which may be the last.
+    /// Runs one external effect, which may be the last.
     pub async fn effect<T>(&self, effect: impl Future<Output = T>) -> T {
         self.effect_in_two(effect, None::<std::future::Ready<()>>).await
     }
 
-    /// The same; `half`: what is done of it where the process dies with half of it done.
+    /// Runs one external effect in two halves; `half` is the part done if the process dies halfway.
     pub async fn effect_in_two<T>(
         &self,
         effect: impl Future<Output = T>,

@@ -16,7 +16,7 @@ use prost::Message;
 use crate::info::{self, InfoError, ManagedLedgerInfo};
 use crate::offload_info::{OffloadInfo, OffloadTargetInfo};
 
-/// Where all notes are.
+/// Key prefix of all notes.
 pub const GARBAGE_PREFIX: &str = "offload-garbage/";
 
 /// A note: a managed ledger's name and the rows of its info.
@@ -30,7 +30,7 @@ struct Garbage {
     offload_targets: Vec<OffloadTargetInfo>,
 }
 
-/// What a sweep came to.
+/// Result of a sweep.
 #[derive(Debug, Default)]
 pub struct Swept {
     /// Attempts whose objects were deleted.

@@ -1,4 +1,4 @@
-//! What the info says of offloading: one row for each attempt, kept until its objects are gone.
+//! Offload rows of the info: one row for each attempt, kept until its objects are gone.
 //!
 //! ```text
 //!   uploading ──► complete ──► complete, local copy deleted
@@ -6,9 +6,10 @@
 //!                └───────────────────────┴──► objects deleted ──► no row
 //! ```
 //!
-//! A row stands in the info before the first byte is sent and stays until its objects are deleted, so a crash anywhere leaves
-//! nothing unknown. An attempt's objects may be deleted only once the info says, durably, that no reader will read
-//! them: it is abandoned, or its ledger is not in the chain. Abandoned never becomes complete again.
+//! A row is in the info before the first byte is sent and stays until its objects are deleted, so a crash at any
+//! point leaves no unknown objects. An attempt's objects may be deleted only once the info says, durably, that no
+//! reader will read them: it is abandoned, or its ledger is not in the chain. An abandoned attempt never becomes
+//! complete again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,18 +19,18 @@ use prost::{Enumeration, Message};
 
 use crate::info::ManagedLedgerInfo;
 
-/// Where objects go, as stored. Rows name it by its place in the list.
+/// Offload target, as stored. Rows name it by its index in the list.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct OffloadTargetInfo {
     /// Name of the driver.
     #[prost(string, tag = "1")]
     pub driver: String,
-    /// What it needs to find the place again; no secrets.
+    /// Settings needed to find the target again; no secrets.
     #[prost(btree_map = "string, string", tag = "2")]
     pub facts: BTreeMap<String, String>,
 }
 
-/// One attempt to offload one ledger.
+/// Attempt to offload one ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct OffloadInfo {
     /// The ledger.
@@ -41,13 +42,13 @@ pub struct OffloadInfo {
     /// Second half.
     #[prost(fixed64, tag = "3")]
     pub id_least: u64,
-    /// How far it is.
+    /// State of the attempt.
     #[prost(enumeration = "OffloadState", tag = "4")]
     pub state: i32,
-    /// Whether the engine's copy is deleted, or about to be.
+    /// True if the engine's copy is deleted, or about to be.
     #[prost(bool, tag = "5")]
     pub local_deleted: bool,
-    /// When it was completed, in milliseconds since 1970; when it was begun while it is not.
+    /// Completion time, in milliseconds since 1970; while incomplete, the start time.
     #[prost(uint64, tag = "6")]
     pub at_ms: u64,
     /// Place of its target in the info's list.
@@ -55,7 +56,7 @@ pub struct OffloadInfo {
     pub target: u32,
 }
 
-/// How far an attempt is.
+/// State of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub enum OffloadState {
@@ -74,7 +75,7 @@ impl OffloadInfo {
         OffloadId::from_halves(self.id_most, self.id_least)
     }
 
-    /// Whether its objects can be read.
+    /// True if its objects can be read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.state == OffloadState::Complete as i32
@@ -82,7 +83,7 @@ impl OffloadInfo {
 }
 
 impl ManagedLedgerInfo {
-    /// Whether the engine's copy of a ledger is deleted, or about to be, because there is one in an object store.
+    /// True if the engine's copy of a ledger is deleted, or about to be, because there is one in an object store.
     #[must_use]
     pub fn is_local_deleted(&self, ledger: u64) -> bool {
         self.offloads
@@ -119,7 +120,7 @@ impl ManagedLedgerInfo {
         self.offloads.iter().map(|row| self.object(row))
     }
 
-    /// Whether rows name targets that are there.
+    /// True if every row names an existing target.
     pub(crate) fn has_all_targets(&self) -> bool {
         let count = self.offload_targets.len();
         let is_there = |row: &OffloadInfo| usize::try_from(row.target).is_ok_and(|target| target < count);
@@ -173,7 +174,7 @@ impl ManagedLedgerInfo {
         row.is_some_and(|row| self.is_garbage(row))
     }
 
-    /// Whether a row's objects will not be read any more.
+    /// True if a row's objects will not be read any more.
     pub(crate) fn is_garbage(&self, row: &OffloadInfo) -> bool {
         row.state == OffloadState::Abandoned as i32
             || !self

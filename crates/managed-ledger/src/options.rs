@@ -11,7 +11,7 @@ use pharos_types::{Domain, LedgerId};
 
 use crate::cache::CacheBudget;
 
-/// When a managed ledger rolls over, what it caches, how durable it is. Names as in Pulsar's configuration.
+/// Rollover, cache and durability of a managed ledger. Names as in Pulsar's configuration.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Entries of a ledger after which the next one is begun (`managedLedgerMaxEntriesPerLedger`). Default 50,000.
@@ -29,7 +29,7 @@ pub struct Options {
     pub ledger_idle_ms_max: Option<u64>,
     /// Largest entry, in bytes; at most what the engine takes. Default 16 MiB.
     pub entry_bytes_max: usize,
-    /// What this managed ledger may cache, in bytes. Default 32 MiB.
+    /// Cache limit of this managed ledger, in bytes. Default 32 MiB.
     pub cache_bytes_max: usize,
     /// Age after which cached entries give way to other managed ledgers when the budget is more than half used. Default 10 s.
     pub cache_age_ms: u64,
@@ -37,15 +37,15 @@ pub struct Options {
     pub cache_budget: CacheBudget,
     /// Copies closed ledgers to object stores and reads them there; `None`: ledgers stay in the engine. Default none.
     pub offloader: Option<Arc<dyn LedgerOffloader>>,
-    /// How durable appends are.
+    /// Durability of appends.
     pub durability: Durability,
     /// On how many machines entries are kept, those of the cursors too; `None`: as the engine's settings say. Default `None`.
     pub replication: Option<Replication>,
-    /// Which machines keep entries, those of the cursors too; `None`: any. Default `None`.
+    /// Machines that keep entries, those of the cursors too; `None`: any. Default `None`.
     pub affinity: Option<Arc<Affinity>>,
     /// Shadows of this managed ledger follow its ledgers, maybe from other processes. Default false.
     pub is_followed: bool,
-    /// Whose names and bytes infos and cursors are kept under. Default: Pharos's own.
+    /// Metadata layout of infos and cursors. Default: Pharos's own.
     pub layout: MetadataLayout,
     /// Ledgers with lower ids are not deleted because an info that is opened says that they were given up: it is not known
     /// that its numbers are of this engine. Default 0.
@@ -75,7 +75,7 @@ impl Default for Options {
     }
 }
 
-/// How a ledger keeps its entries. When that is to be otherwise, the next ledger is begun.
+/// Durability and placement of a ledger. When they change, the next ledger is begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keeping {
     pub(crate) durability: Durability,
@@ -85,7 +85,8 @@ pub(crate) struct Keeping {
 }
 
 impl Options {
-    /// Those of a topic of a domain. Topics that are not persistent have a metadata store of their own, in which nothing is Pulsar's.
+    /// The options for topics of a domain. Non-persistent topics have a metadata store of their own, without Pulsar's
+    /// layout.
     #[must_use]
     pub fn of(&self, domain: Domain) -> Self {
         let mut options = self.clone();
@@ -104,7 +105,7 @@ impl Options {
         }
     }
 
-    /// What a ledger of a topic is made with.
+    /// Creation options of a topic's ledger.
     pub(crate) fn create_options(&self, name: &str) -> CreateOptions {
         CreateOptions {
             durability: self.durability,
@@ -117,7 +118,7 @@ impl Options {
     }
 }
 
-/// What a ledger says of itself where Pulsar's tools look for it: whose it is, and of which cursor.
+/// Custom metadata of a ledger, where Pulsar's tools look for it: its managed ledger and its cursor.
 pub(crate) fn custom(layout: MetadataLayout, name: &str, cursor: Option<&str>) -> BTreeMap<String, Bytes> {
     if layout == MetadataLayout::Pharos {
         return BTreeMap::new();
@@ -133,7 +134,7 @@ pub(crate) fn custom(layout: MetadataLayout, name: &str, cursor: Option<&str>) -
         .collect()
 }
 
-/// How long acknowledged data is kept. A ledger may go when *either* is exceeded (semantics as in Pulsar).
+/// Retention of acknowledged data. A ledger may be deleted when *either* limit is exceeded (semantics as in Pulsar).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// Milliseconds since a ledger was closed; 0 keeps nothing, `None` (-1 on the wire) never expires.

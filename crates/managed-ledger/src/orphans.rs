@@ -8,7 +8,7 @@ use pharos_types::LedgerId;
 
 use crate::info::{INFO_PREFIX, InfoError, ManagedLedgerInfo};
 
-/// Why orphans cannot be told. Delete nothing then.
+/// Reason why orphans cannot be determined. Delete nothing then.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OrphanError {
     /// The engine cannot list its ledgers.

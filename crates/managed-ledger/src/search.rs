@@ -7,14 +7,14 @@
 
 use pharos_types::Ordinal;
 
-/// What an entry that was looked at is.
+/// Result of looking at an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It lies before what is looked for.
+    /// The entry lies before the target.
     Before,
-    /// It is what is looked for, or lies behind.
+    /// The entry is the target, or lies after it.
     Found,
-    /// It cannot be read, now or later.
+    /// The entry cannot be read, now or later.
     Unreadable,
 }
 
@@ -92,7 +92,7 @@ impl Search {
         self.at = self.next_look();
     }
 
-    /// Where to look now; a hole whose end is known is left.
+    /// Next entry to look at; a hole whose end is known is skipped.
     fn next_look(&mut self) -> Ordinal {
         if let Some(hole) = self.hole {
             let behind = hole.readable.unwrap_or(self.high);

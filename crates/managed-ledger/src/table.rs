@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use pharos_types::{EntryId, LedgerId, Ordinal, Position};
 
-/// One ledger of a managed ledger.
+/// Ledger of a managed ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerRow {
     /// Its id.
@@ -26,7 +26,7 @@ pub struct LedgerRow {
     pub entries: u64,
     /// Their payload bytes together.
     pub bytes: u64,
-    /// When it was closed, in milliseconds since 1970; `None` while it is open or being closed.
+    /// Close time, in milliseconds since 1970; `None` while it is open or being closed.
     pub closed_at_ms: Option<u64>,
 }
 
@@ -38,16 +38,16 @@ impl LedgerRow {
     }
 }
 
-/// Where a position lies relative to the entries of a managed ledger.
+/// Location of a position relative to the entries of a managed ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// It is this entry.
+    /// The position of this entry.
     Exact(Ordinal),
-    /// It lies before the first entry that is left; this one.
+    /// Before the first remaining entry; this one.
     BeforeFirst(Ordinal),
     /// No entry has it; the next entry is this one.
     Between(Ordinal),
-    /// It lies at or after the end.
+    /// At or after the end.
     AfterEnd,
 }
 
@@ -86,12 +86,12 @@ pub struct LedgerTable {
     rows: Arc<[LedgerRow]>,
     /// First ordinal, also when no row is left.
     first: Ordinal,
-    /// Whether the last row still takes entries.
+    /// True if the last row still takes entries.
     is_open: bool,
     version: u64,
 }
 
-/// That of a topic to which nothing was ever published.
+/// The table of a topic without any published entries.
 impl Default for LedgerTable {
     fn default() -> Self {
         Self::new(&[], Ordinal(0), false, 0)
@@ -138,7 +138,7 @@ impl LedgerTable {
         })
     }
 
-    /// Where `position` lies in a log that ends before `end`.
+    /// Looks up `position` in a log that ends before `end`.
     #[must_use]
     pub fn ordinal_of(&self, position: Position, end: Ordinal) -> Lookup {
         let index = self.rows.partition_point(|row| row.id <= position.ledger);
@@ -223,7 +223,7 @@ impl LedgerTable {
         self.rows.get(index).map(|row| (index, row))
     }
 
-    /// Whether the row at `index` still takes entries.
+    /// True if the row at `index` still takes entries.
     pub(crate) fn is_open_row(&self, index: usize) -> bool {
         self.is_open && index + 1 == self.rows.len()
     }

@@ -1,4 +1,4 @@
-//! How durable a topic is made may change while it lives, and may be less than its subscriptions expect.
+//! The durability of a topic may change while it is loaded, and may be lower than its subscriptions expect.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -32,7 +32,7 @@ type Copies = (Option<Replication>, Option<Affinity>);
 struct Engine {
     memory: MemoryEngine,
     made: Arc<Mutex<HashMap<LedgerId, Durability>>>,
-    /// What was said of copies.
+    /// Copies requested for each ledger.
     copies: Arc<Mutex<HashMap<LedgerId, Copies>>>,
     /// Entries of open ledgers that a crash leaves.
     left: Arc<Mutex<Option<u64>>>,

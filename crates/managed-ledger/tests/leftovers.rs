@@ -1,4 +1,5 @@
-//! What a killed process left of deleted ledgers goes at the next start, and nothing else does, whatever the metadata is.
+//! Ledgers that a killed process left behind after a deletion are deleted at the next start, and no others, whatever
+//! the metadata is.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 #![allow(dead_code, reason = "the kills of other tests have more to kill")]
@@ -116,7 +117,7 @@ async fn roll_cursors(log: &ManagedLedger) {
     }
 }
 
-/// What a topic goes through that gives ledgers up.
+/// Runs a topic through operations that give ledgers up.
 async fn live(engine: Arc<dyn LedgerEngine>, metadata: Arc<dyn MetadataStore>) {
     let mut log = filled("t", 8, &engine, &metadata).await;
     roll_cursors(&log).await;

@@ -25,7 +25,7 @@ mod mortal;
 
 const NAME: &str = "public/default/persistent/t";
 
-/// What survives a kill: the devices.
+/// Devices, which survive a kill.
 struct World {
     engine: MemoryEngine,
     metadata: Arc<Memory>,
@@ -85,7 +85,7 @@ impl World {
             .collect()
     }
 
-    /// What should be in the folder, as the info has it.
+    /// Objects expected in the folder according to the info.
     async fn objects_named(&self) -> BTreeSet<String> {
         let info = self.info().await.unwrap_or_default();
         let names = |object| [data_name(&object), object.index_name()];

@@ -19,20 +19,20 @@ use crate::message::Publish;
 pub struct ProducerRef {
     /// Its id on its connection.
     pub id: u64,
-    /// Who it is, so that a producer that took the same id later gets no answer of its predecessor's.
+    /// Key of the producer, so that a later producer with the same id gets no answer of its predecessor's.
     pub key: ProducerKey,
 }
 
 /// An entry is durable: tell its producer.
 #[derive(Clone, Copy, Debug)]
 pub struct Receipt {
-    /// Whose send it was.
+    /// Producer of the send.
     pub producer: ProducerRef,
-    /// As in the send.
+    /// Sequence id, as in the send.
     pub sequence_id: u64,
-    /// As in the send.
+    /// Highest sequence id, as in the send.
     pub highest_sequence_id: u64,
-    /// Where the entry is.
+    /// Position of the entry.
     pub position: Position,
     /// Its stored bytes, for the connection's count of what is in flight.
     pub bytes: u32,
@@ -43,15 +43,15 @@ pub struct Receipt {
 pub struct Dispatched {
     /// The consumer's id on its connection.
     pub consumer_id: u64,
-    /// Who it is, so that a consumer that took the same id later gets nothing of its predecessor.
+    /// Key of the consumer, so that a later consumer with the same id gets nothing of its predecessor's.
     pub key: ConsumerKey,
-    /// What to deliver.
+    /// Entry to deliver.
     pub entry: Arc<FeedEntry>,
     /// Its bytes in the account of what is not written; dropped with the payload.
     pub held: Held,
     /// The partition index to stamp on the message id.
     pub partition: Option<u32>,
-    /// How often it was redelivered before.
+    /// Number of earlier redeliveries.
     pub redelivery_count: u32,
     /// Batch indexes that are still to be acknowledged; empty for all.
     pub ack_set: Box<[i64]>,
@@ -62,26 +62,26 @@ pub struct Dispatched {
 pub enum ConnectionEvent {
     /// A send failed; the producer lives on unless it is closed as well.
     SendFailed {
-        /// Whose send it was.
+        /// Producer of the send.
         producer: ProducerRef,
         /// The send.
         sequence_id: u64,
         /// Its bytes, for the connection's count of what is in flight.
         bytes: u32,
-        /// Why.
+        /// Reason.
         error: PublishError,
     },
     /// Sends came for a producer that was closed, or to a topic that was let go. The client sends them again; only the
     /// connection's count of what is in flight must know.
     SendsDropped {
-        /// How many.
+        /// Number of sends.
         sends: u32,
         /// Their bytes.
         bytes: u64,
     },
     /// The broker closed a producer.
     ProducerClosed {
-        /// Which.
+        /// The producer.
         producer: ProducerRef,
         /// The broker that serves its topic now, where that is known and another one.
         next: Option<Arc<BrokerAddresses>>,
@@ -90,16 +90,16 @@ pub enum ConnectionEvent {
     ConsumerClosed {
         /// Its id on its connection.
         consumer_id: u64,
-        /// Who it was.
+        /// Key of the consumer.
         key: ConsumerKey,
         /// The broker that serves its topic now, where that is known and another one.
         next: Option<Arc<BrokerAddresses>>,
     },
-    /// Whether a consumer of a Failover subscription is the active one.
+    /// Tells a consumer of a Failover subscription that it is, or is not, the active one.
     ActiveConsumer {
         /// Its id on its connection.
         consumer_id: u64,
-        /// Who it is.
+        /// Key of the consumer.
         key: ConsumerKey,
         /// The active one.
         active: bool,
@@ -123,7 +123,7 @@ impl ConnectionEvent {
     }
 }
 
-/// What one turn of writing came to.
+/// Result of one turn of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pumped {
     /// There is more to write and the socket takes more: give it another turn.
@@ -149,7 +149,8 @@ pub trait ConnectionHandle {
     ) -> Result<(), ConsumerHandle>;
     /// A consumer here no longer listens, but stays attached. Returns its handle, if it has one.
     fn deactivate(&self, consumer_id: u64, key: ConsumerKey) -> Option<ConsumerHandle>;
-    /// Whether the peer still answers: asks, and resolves the sender when anything arrives or the time is over.
+    /// Checks that the peer still answers: asks it, and resolves the sender when anything arrives or the time is
+    /// over.
     fn probe(&self, answer: tokio::sync::oneshot::Sender<bool>);
     /// Lets go of the payloads that were dispatched to consumers here and that it can read again. Called only for a connection
     /// that said that it is stalled.

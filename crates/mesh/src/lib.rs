@@ -1,12 +1,12 @@
-//! What shards tell each other, and what they share.
+//! Messages between shards, and the state that shards share.
 //!
 //! ```text
 //!   ShardContext     one shard, as its parts and its topics see it
 //!   ├ Shared         settings, catalog, stores, budgets: the same for all shards
-//!   │ └ Placement    whose topic it is
+//!   │ └ Placement    the broker and shard of a topic
 //!   └ Mesh           the way to other shards: `Message`s, in batches
 //! ```
-//! [`ConnectionHandle`] is what a front door implements, so that messages about its connections reach them.
+//! [`ConnectionHandle`] is implemented by protocol handlers, so that messages about their connections reach them.
 
 #![forbid(unsafe_code)]
 

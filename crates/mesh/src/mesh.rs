@@ -1,23 +1,23 @@
-//! How messages get from shard to shard: collected while a shard works, sent as one batch when it pauses.
+//! Transport of messages between shards: collected while a shard works, sent as one batch when it pauses.
 //!
-//! A sender never waits: it appends to the destination's outbox, and one task per destination moves what has
-//! collected into the destination's bounded inbox. An inbox is drained by a loop that never waits for another shard, so
-//! there is no cycle of waiting.
+//! A sender never waits: it appends to the destination's outbox, and one task per destination moves the collected
+//! messages into the destination's bounded inbox. An inbox is drained by a loop that never waits for another shard,
+//! so there is no cycle of waiting.
 //!
-//! Outboxes end where reading does. All that is on its way between shards is weighed against one budget of the process
-//! (`Shared::mesh_budget`, `MESH_BYTES_MAX`), and while that is exhausted no connection is read. What is sent without
-//! anything having been read is bounded by itself: answers by what is in flight on connections, dispatched entries by
-//! their consumers' windows, reads by the account of the shard that asked (`feed::CatchUpReadBudget`), calls by who waits for them.
-//! So outboxes and inboxes together hold at most the budget, and beyond it
+//! Outboxes are bounded by reading less. All messages in flight between shards count against one budget of the
+//! process (`Shared::mesh_budget`, `MESH_BYTES_MAX`), and while that is exhausted no connection is read. Messages
+//! sent without a read are bounded otherwise: answers by the requests in flight on connections, dispatched entries by
+//! their consumers' windows, reads by the account of the shard that asked (`feed::CatchUpReadBudget`), calls by their
+//! callers. So outboxes and inboxes together hold at most the budget, and beyond it
 //!   - one turn of reading per shard: a buffer of frames, at most one of them of the largest size;
-//!   - what was published already and goes to listening shards: the publish budget, once per shard (the bytes themselves
+//!   - entries already published and on their way to listening shards: the publish budget, once per shard (the bytes themselves
 //!     are shared, only the references are many).
 //!
-//! A batch leaves after what the shard has to do at the moment, a turn of writing included, because waking another core takes
-//! long. What starts work that then runs beside this shard's own does not wait for that: [`Mesh::hurry`].
+//! A batch leaves after the current work of the shard, a turn of writing included, because waking another core is
+//! slow. Messages that start work parallel to this shard's own do not wait for that: [`Mesh::hurry`].
 //!
-//! What a shard tells itself never goes through its inbox: the loop takes it straight from the outbox. Two ways to the
-//! same place would let later messages overtake earlier ones.
+//! Messages of a shard to itself never pass through its inbox: the loop takes them straight from the outbox. Two
+//! paths to the same destination would let later messages overtake earlier ones.
 //!
 //! Always true: messages from one shard to another, or to itself, are handled in the order in which they were sent.
 
@@ -45,7 +45,7 @@ pub struct Mesh {
 struct Outbox {
     messages: RefCell<Vec<Message>>,
     filled: Notify,
-    /// Where they go; none for the own shard.
+    /// Inbox of the destination; `None` for the own shard.
     inbox: Option<mpsc::Sender<Vec<Message>>>,
 }
 
@@ -71,7 +71,7 @@ impl Mesh {
         Self { own, outboxes }
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     pub fn shard_count(&self) -> usize {
         self.outboxes.len()
     }
@@ -111,7 +111,7 @@ impl Mesh {
         }
     }
 
-    /// Whether something is queued for the own shard.
+    /// True if messages are queued for the own shard.
     #[inline]
     pub fn has_own(&self) -> bool {
         self.outboxes

@@ -1,6 +1,6 @@
-//! What shards tell each other. Only batches and control travel here; never one message per consumer.
+//! Messages between shards. Only batches and control messages; never one message per consumer.
 //!
-//! What a shard is, is not known here: topics send messages, and shards hold topics.
+//! This module does not know what a shard is: topics send messages, and shards hold topics.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -22,10 +22,10 @@ use crate::connection_handle::{ConnectionEvent, Receipt};
 /// Work to be done on another shard, which it is given. Made by `shard::job` alone: who runs it and what it is given is one type.
 pub type Job = Box<dyn FnOnce(&Rc<dyn Any>) + Send>;
 
-/// Where the answer to a question goes. Dropped: the shard that was asked is going.
+/// Sender of an answer. Dropped without one if the shard that was asked is stopping.
 pub type AnswerTo<T> = oneshot::Sender<T>;
 
-/// One message between shards.
+/// Message between shards.
 pub enum Message {
     /// Control: rare, and of any kind.
     Job(Job),
@@ -41,28 +41,28 @@ pub enum Message {
     Connection(ConnectionId, ConnectionEvent),
 }
 
-/// One entry to append.
+/// Entry to append.
 #[derive(Debug)]
 pub struct Publish {
     /// As the client numbered it.
     pub sequence_id: u64,
     /// The last number of a batch; 0 for a single message.
     pub highest_sequence_id: u64,
-    /// What is stored: checksum, metadata and payload, byte for byte as they came.
+    /// Stored bytes: checksum, metadata and payload, exactly as received.
     pub payload: Bytes,
     /// The CRC-32C of all of `payload`, when it follows from the check of the one in it.
     pub crc32c: Option<u32>,
-    /// What delivery will need to know.
+    /// Facts needed for delivery.
     pub facts: EntryFacts,
     /// The transaction that it is published in.
     pub txn: Option<TxnId>,
-    /// When it was read from the socket.
+    /// Time at which it was read from the socket.
     pub received_at: Nanos,
 }
 
-/// What a message weighs by itself, in bytes, about.
+/// Approximate weight of a message itself, in bytes.
 const MESSAGE_BYTES: u64 = 128;
-/// What an item of a list in it weighs, besides what the item holds.
+/// Weight of an item of a list in a message, besides the bytes that the item holds.
 const ITEM_BYTES: u64 = 96;
 
 fn items(count: usize) -> u64 {
@@ -106,24 +106,24 @@ impl Message {
     }
 }
 
-/// What topics ask of shards.
+/// Requests of topics to shards.
 pub enum Ask {
-    /// Whether the peer of a connection there still answers; the connection is closed when it does not.
+    /// Checks that the peer of a connection there still answers; the connection is closed if it does not.
     Probe {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
-        /// Whether it does.
+        /// True if it answers.
         answer: AnswerTo<bool>,
     },
-    /// What a stream consumer there has acknowledged; `None` when it is gone.
+    /// Acknowledgement state of a stream consumer there; `None` if the consumer is gone.
     Acks {
         /// As the shard knows the topic: itself, or its compacted view.
         topic: TopicId,
         /// The connection of the stream consumer.
         connection: ConnectionId,
-        /// Whose they are.
+        /// Key of the consumer.
         key: ConsumerKey,
-        /// What it has acknowledged.
+        /// Its acknowledgement state.
         answer: AnswerTo<Option<AckState>>,
     },
     /// To send home what moved on a topic; answered when its home has heard of it.
@@ -133,13 +133,13 @@ pub enum Ask {
         /// Told when its home has heard.
         answer: AnswerTo<()>,
     },
-    /// Whether what was sent before this has arrived.
+    /// Resolves when all earlier messages have arrived.
     Arrived(AnswerTo<()>),
     /// To delete a topic whose home it is, whatever is attached to it.
     Delete {
-        /// Which.
+        /// The topic.
         topic: TopicName,
-        /// What came of it.
+        /// Result of the deletion.
         answer: AnswerTo<Result<(), TopicError>>,
     },
 }
@@ -150,68 +150,68 @@ pub enum HomeMessage {
     Publish {
         /// The connection.
         from: ConnectionId,
-        /// Whose they are.
+        /// Producer of the entries.
         producer: ProducerKey,
         /// As the client sent them.
         entries: Vec<Publish>,
     },
     /// A feed needs entries from here on, not more than so many and so many bytes.
     Read {
-        /// Who asks.
+        /// Shard that asks.
         shard: ShardId,
         /// As the shard knows the topic: itself, or its compacted view.
         feed: TopicId,
         /// The first.
         from: Ordinal,
-        /// So many at most.
+        /// Maximum number of entries.
         entries_max: usize,
-        /// So many bytes at most, but for one entry.
+        /// Maximum size, in bytes; a single entry may exceed it.
         bytes_max: usize,
     },
-    /// What moved on a listening shard.
+    /// Progress on a listening shard.
     Progress(Progress),
     /// A consumer left; its cursor comes home if it had it.
     Detach {
-        /// Who.
+        /// Key of the consumer.
         key: ConsumerKey,
         /// Its cursor.
         handoff: Option<CursorHandoff>,
     },
     /// A consumer stays attached but gave its cursor back.
     Returned {
-        /// Who.
+        /// Key of the consumer.
         key: ConsumerKey,
         /// Its cursor.
         handoff: CursorHandoff,
     },
     /// More permits for a consumer of a dispatched subscription.
     Flow {
-        /// Whose they are.
+        /// Key of the consumer.
         key: ConsumerKey,
-        /// How many more.
+        /// Number of additional permits.
         permits: u32,
     },
     /// Acknowledgements that the shard could not apply itself: the cursor is not handed over to that consumer.
     Ack {
-        /// Who.
+        /// Key of the consumer.
         key: ConsumerKey,
-        /// What, in the order in which it came.
+        /// Acknowledgements, in order of arrival.
         acks: Vec<OwnedAck>,
         /// Each with all before it.
         cumulative: bool,
     },
     /// Deliver again: all that is pending at the consumer, or these.
     Redeliver {
-        /// Who asks.
+        /// Key of the consumer.
         key: ConsumerKey,
-        /// Which; `None` for all.
+        /// Positions to redeliver; `None` for all.
         positions: Option<Vec<Position>>,
     },
     /// Bytes of dispatched entries that reached the socket.
     Written {
-        /// Whose they were.
+        /// Key of the consumer.
         key: ConsumerKey,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// A producer left.
@@ -222,99 +222,99 @@ pub enum HomeMessage {
 pub enum FeedMessage {
     /// The first stream consumer is about to sit down here.
     Open {
-        /// What a feed begins with.
+        /// Initial state of the feed.
         seed: FeedSeed,
     },
     /// New durable entries; the ledger table when it changed.
     Appended {
         /// In the order of the log.
         entries: Vec<Arc<FeedEntry>>,
-        /// Which ledgers the topic has now.
+        /// Current ledgers of the topic.
         table: Option<LedgerTable>,
     },
     /// Entries became readable that were durable before; the ledger table when it changed.
     Readable {
         /// The end of what readers may see, exclusive.
         end: Ordinal,
-        /// Which ledgers the topic has now.
+        /// Current ledgers of the topic.
         table: Option<LedgerTable>,
     },
     /// These entries, and all `before`, are acknowledged in a transaction.
     Withhold {
-        /// Where the consumer is.
+        /// Connection of the consumer.
         connection: ConnectionId,
-        /// Who acknowledged.
+        /// Consumer that acknowledged.
         key: ConsumerKey,
         /// Exclusive.
         before: Ordinal,
-        /// Which.
+        /// Acknowledged entries.
         entries: Vec<Ordinal>,
     },
     /// A transaction ended: what others withhold, and the lowest entry that comes again.
     Release {
-        /// Where the consumer is.
+        /// Connection of the consumer.
         connection: ConnectionId,
-        /// Whose transaction it was.
+        /// Consumer that acknowledged in the transaction.
         key: ConsumerKey,
-        /// What is still withheld.
+        /// Entries still withheld.
         withheld: Option<Box<Withheld>>,
         /// From there on it reads again.
         again: Option<Ordinal>,
     },
     /// The answer to a read.
     ReadDone {
-        /// What was asked for.
+        /// Requested start.
         from: Ordinal,
-        /// Where the next read begins.
+        /// Start of the next read.
         resume: Ordinal,
         /// In the order of the log.
         entries: Vec<Arc<FeedEntry>>,
-        /// Which ledgers the topic has now.
+        /// Current ledgers of the topic.
         table: LedgerTable,
     },
     /// The read failed.
     ReadFailed {
-        /// What was asked for.
+        /// Requested start.
         from: Ordinal,
     },
     /// A consumer here becomes the one that listens.
     Activate {
-        /// Where it is.
+        /// Connection of the consumer.
         connection: ConnectionId,
         /// Its id on its connection.
         consumer_id: u64,
-        /// Who it is.
+        /// Key of the consumer.
         key: ConsumerKey,
         /// Its cursor.
         handoff: CursorHandoff,
-        /// What a feed begins with.
+        /// Initial state of the feed.
         seed: FeedSeed,
     },
     /// A consumer here no longer listens.
     Deactivate {
-        /// Where it is.
+        /// Connection of the consumer.
         connection: ConnectionId,
         /// Its id on its connection.
         consumer_id: u64,
-        /// Who it is.
+        /// Key of the consumer.
         key: ConsumerKey,
     },
     /// Everything before `to` counts as acknowledged for this consumer.
     SkipTo {
-        /// Where it is.
+        /// Connection of the consumer.
         connection: ConnectionId,
-        /// Who it is.
+        /// Key of the consumer.
         key: ConsumerKey,
         /// Exclusive.
         to: Ordinal,
     },
     /// Acknowledgements that came by another way.
     Ack {
-        /// Where the consumer is.
+        /// Connection of the consumer.
         connection: ConnectionId,
-        /// Who acknowledged.
+        /// Consumer that acknowledged.
         key: ConsumerKey,
-        /// What, in the order in which it came.
+        /// Acknowledgements, in order of arrival.
         acks: Vec<OwnedAck>,
         /// Each with all before it.
         cumulative: bool,

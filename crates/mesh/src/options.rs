@@ -8,12 +8,12 @@ use pharos_dispatch::KeySharedOptions;
 
 use pharos_accounts::tenants::TenantLimits;
 
-/// What new topics become that were not created beforehand, limits, and times.
+/// Defaults of new topics that were not created beforehand, limits, and times.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The cluster's name; also the first part of generated producer names.
     pub cluster_name: String,
-    /// What says who may do what.
+    /// Authorization.
     pub access: Access,
     /// Data shards.
     pub shards: u16,
@@ -21,35 +21,35 @@ pub struct Options {
     pub max_message_size: u32,
     /// The largest sum of key and value bytes in a consumer's metadata.
     pub max_consumer_metadata_bytes: usize,
-    /// How long a Failover subscription waits before its new active consumer, also the first, is served.
+    /// Delay before the new active consumer of a Failover subscription, also the first, is served.
     pub failover_delay: Duration,
     /// Key_Shared without sticky ranges: points on a ring rather than one range for each consumer.
     pub key_shared_consistent_hashing: bool,
     /// Points of one consumer on that ring, at least 1.
     pub key_shared_ring_points: u32,
-    /// How long an exclusive holder may stay silent when it is asked whether it lives.
+    /// Time within which an exclusive holder must answer a liveness check.
     pub liveness_timeout: Duration,
-    /// How long an absent broadcast consumer keeps its place; `None` for ever.
+    /// Retention of an absent broadcast consumer's cursor; `None` for ever.
     pub absent_retention: Option<Duration>,
-    /// How many bytes of backlog an absent broadcast consumer may hold; `None` for any.
+    /// Maximum backlog held for an absent broadcast consumer, in bytes; `None` for any.
     pub absent_backlog_bytes: Option<u64>,
-    /// How often cursor positions are persisted.
+    /// Interval between writes of cursor positions.
     pub cursor_flush_interval: Duration,
-    /// How often closed ledgers and absent consumers are looked at when nothing else causes it.
+    /// Interval between checks of closed ledgers and absent consumers when nothing else causes one.
     pub retention_check_interval: Duration,
-    /// How long a topic is not used before it is unloaded; `None` for never.
+    /// Time without use after which a topic is unloaded; `None` for never.
     pub unload_idle_after: Option<Duration>,
-    /// Whether consumers are moved past entries that are damaged or missing, instead of waiting in front of them.
+    /// If true, consumers skip entries that are damaged or missing, instead of waiting in front of them.
     pub skip_lost_entries: bool,
-    /// How often expired messages are looked for.
+    /// Interval between checks for expired messages.
     pub message_expiry_interval: Duration,
-    /// How often backlogs are measured, besides when a producer comes.
+    /// Interval between backlog measurements, besides one when a producer is created.
     pub backlog_quota_interval: Duration,
-    /// How often unused topics are looked for.
+    /// Interval between checks for unused topics.
     pub inactive_topic_interval: Duration,
-    /// Whether a partitioned topic goes with the last of its partitions when that was deleted for not being used.
+    /// If true, a partitioned topic is deleted with its last partition, if that was deleted for not being used.
     pub delete_inactive_partitioned: bool,
-    /// How often such subscriptions are looked for.
+    /// Interval between checks for such subscriptions.
     pub subscription_expiration_interval: Duration,
     /// Bytes that are held of entries read back for stream consumers that are behind, and by reads under way for Shared and
     /// Key_Shared subscriptions, over all topics; each shard has an equal part of it. Every read brings one entry, whatever
@@ -61,21 +61,21 @@ pub struct Options {
     /// Bytes that Shared and Key_Shared subscriptions, and those of non-persistent topics, may have handed out to consumers whose
     /// sockets have not taken them, over all topics.
     pub unwritten_bytes_max: u64,
-    /// How often it is looked whether topics are to be compacted.
+    /// Interval between checks for topics to compact.
     pub compaction_check_interval: Duration,
-    /// What a topic compaction does.
+    /// Options of topic compaction.
     pub compaction: pharos_compaction::Options,
-    /// What one tenant may have.
+    /// Limits of one tenant.
     pub tenants: TenantLimits,
-    /// How many coordinators there are for transactions, loaded or not; 0: there are no transactions.
+    /// Number of transaction coordinators, loaded or not; 0 disables transactions.
     pub transaction_coordinators: u32,
-    /// What policies of tiered storage may not go below. The offloader itself is the managed ledgers'.
+    /// Lower limits of tiered storage policies. The offloader itself belongs to the managed ledgers.
     pub offload: OffloadLimits,
-    /// What deduplication keeps, and how often it is stored.
+    /// Limits and snapshot interval of deduplication.
     pub deduplication: pharos_dedup::SequenceLimits,
-    /// What goes to other clusters, and where it begins.
+    /// Limits of replication to other clusters, and its start position.
     pub replication: pharos_replication::ReplicationLimits,
-    /// When a topic's ledger is full.
+    /// Options of managed ledgers, such as the rollover limits.
     pub managed_ledger: pharos_managed_ledger::Options,
 }
 
@@ -89,7 +89,7 @@ pub struct OffloadLimits {
 }
 
 impl Options {
-    /// How Key_Shared subscriptions share keys out.
+    /// Key distribution of Key_Shared subscriptions.
     pub fn key_shared(&self) -> KeySharedOptions {
         KeySharedOptions {
             consistent_hashing: self.key_shared_consistent_hashing,

@@ -1,12 +1,12 @@
-//! Whose topic it is: the one place where that is asked, before anything of a topic is loaded or made.
+//! Ownership of topics: the only module that is asked, before anything of a topic is loaded or created.
 //!
 //! ```text
 //!  LOOKUP, admin ──► claim ──► Here(shard) │ Elsewhere(addresses)        takes a topic that no broker has
 //!  PRODUCER, SUBSCRIBE ──► settle, of ──► Here(shard) │ refused: look up again    takes none, waits for what is being taken
 //! ```
-//! Asked when a producer, consumer or reader is made and when a topic is loaded, never for a message. Before the log of a topic is
-//! opened the store itself is asked (`confirm`). When ownership goes, the shards close what they have loaded of it (`home::load`),
-//! and what they are loading is given up.
+//! Asked when a producer, consumer or reader is created and when a topic is loaded, never for a message. Before the
+//! log of a topic is opened the store itself is asked (`confirm`). When ownership ends, the shards close the loaded
+//! topics (`home::load`), and cancel the loads under way.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use pharos_feed::ids::ShardId;
 use pharos_requests::error::TopicError;
 
-/// Where a topic is served.
+/// Broker and shard of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placed {
     /// By this broker, on this shard.
@@ -45,13 +45,14 @@ impl Placement {
         }
     }
 
-    /// Where `topic` is served. Does not wait.
+    /// Looks up the broker and shard of `topic`. Does not wait.
     #[must_use]
     pub fn of(&self, topic: &TopicName) -> Placed {
         self.placed(topic, self.ownership.owner_of(topic))
     }
 
-    /// Where `topic` is served, after taking it if no broker has it: [`Placed::Here`] or [`Placed::Elsewhere`].
+    /// Looks up the broker of `topic`, and takes ownership if no broker has it: [`Placed::Here`] or
+    /// [`Placed::Elsewhere`].
     ///
     /// # Errors
     /// [`OwnershipError`]: ask again.
@@ -91,7 +92,7 @@ impl Placement {
         }
     }
 
-    /// Whether the store says that `topic` is this broker's.
+    /// Checks in the store that this broker owns `topic`.
     pub async fn confirm(&self, topic: &TopicName) -> Result<(), TopicError> {
         match self.ownership.confirm(topic).await {
             Ok(true) => Ok(()),
@@ -109,7 +110,7 @@ impl Placement {
         self.ownership.brokers()
     }
 
-    /// Who owns the bundle `<tenant>/<namespace>/<range>`.
+    /// Owner of the bundle `<tenant>/<namespace>/<range>`.
     #[must_use]
     pub fn owner_of_bundle(&self, bundle: &str) -> Owner {
         self.ownership.owner_of_bundle(bundle)
@@ -143,13 +144,13 @@ impl Placement {
         self.ownership.leader()
     }
 
-    /// What this broker told others of its load.
+    /// Load report last sent to other brokers.
     #[must_use]
     pub fn load_report(&self) -> Option<LoadReport> {
         self.ownership.load_report()
     }
 
-    /// Where clients of a topic that is closed here find it, if that is known.
+    /// Next broker for clients of a topic that is closed here, if known.
     pub fn next_of(&self, topic: &TopicName) -> Option<Arc<BrokerAddresses>> {
         match self.ownership.owner_of(topic) {
             Owner::Other(next) => Some(next),
@@ -166,7 +167,7 @@ impl Placement {
         self.ownership.hand_over(bundle, to).await
     }
 
-    /// What was loaded of a bundle that is handed over is closed.
+    /// Ends the transfer of a bundle: its loaded topics are closed.
     pub async fn end_handover(&self, bundle: &str) {
         self.ownership.end_handover(bundle).await;
     }

@@ -1,4 +1,4 @@
-//! What every part of a shard must know of the shard, and how it reaches the others.
+//! Context of a shard for its parts, with access to the other shards.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::message::{AnswerTo, Ask, HomeMessage, Message};
 use crate::placement::Placed;
 use crate::shared::Shared;
 
-/// One shard, as its parts and its topics see it.
+/// Shard, as its parts and its topics see it.
 pub struct ShardContext {
-    /// Which one.
+    /// Id of the shard.
     pub id: ShardId,
-    /// What all shards share.
+    /// State shared by all shards.
     pub shared: Arc<Shared>,
-    /// Where it is counted what happens here.
+    /// Counters of the shard.
     pub tally: Tally,
     /// The way to other shards, and to this one.
     pub mesh: Mesh,
@@ -46,7 +46,7 @@ impl ShardContext {
         }
     }
 
-    /// Whether this is the shard that serves a topic.
+    /// True if this shard serves the topic.
     pub fn is_home_of(&self, topic: &TopicName) -> bool {
         self.shared.placement.of(topic) == Placed::Here(self.id)
     }

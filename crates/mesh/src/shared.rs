@@ -1,4 +1,4 @@
-//! What all shards share.
+//! State shared by all shards.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub const PUBLISH_BUDGET_BYTES: u64 = 256 << 20;
 /// Topics that are compacted at once; others wait.
 pub const COMPACTIONS_MAX: usize = 2;
 
-/// What all shards share. Immutable, or safe to share by its own means.
+/// State shared by all shards. Immutable, or safe to share by its own means.
 pub struct Shared {
     /// Settings.
     pub options: Options,
@@ -32,27 +32,27 @@ pub struct Shared {
     pub catalog: Catalog,
     /// Reads the entries that front doors store.
     pub codec: &'static dyn EntryCodec,
-    /// Where ledgers are.
+    /// Ledger engine.
     pub engine: Arc<dyn LedgerEngine>,
-    /// Where the lists of ledgers are.
+    /// Metadata store of the ledger lists.
     pub metadata: Arc<dyn MetadataStore>,
-    /// Whose topic is whose.
+    /// Ownership of topics.
     pub placement: Placement,
     /// Says when to stop.
     pub shutdown: ShutdownToken,
-    /// What publishers have in flight, over all connections.
+    /// Budget of bytes that publishers have in flight, over all connections.
     pub publish_budget: Budget,
-    /// What is on its way between shards.
+    /// Budget of bytes in flight between shards.
     pub mesh_budget: Budget,
-    /// What dispatchers have handed out and sockets have not taken.
+    /// Bytes that dispatchers have handed out and sockets have not accepted.
     pub unwritten: Arc<Unwritten>,
     /// Turns of topic compaction, over all topics.
     pub compactions: Semaphore,
     /// Evaluates topic patterns and lists of topics, which takes longer than a shard may spend on a request.
     pub lists: Pool,
-    /// What tenants have, and what is left for them.
+    /// Usage and remaining quota of tenants.
     pub tenants: Tenants,
-    /// Who coordinates transactions; none when they are off.
+    /// Transaction coordinators; empty if transactions are off.
     pub coordinators: Coordinators,
     /// Tells this run of the broker from others in generated names.
     pub instance: u64,

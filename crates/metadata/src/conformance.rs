@@ -159,7 +159,7 @@ pub async fn a_slow_watch_is_told_to_list_again(store: &dyn MetadataStore) {
     assert!(matches!(watch.next().await, Some(Event::Put { .. })));
 }
 
-/// What one backend could not hold, none takes.
+/// Every backend refuses keys and values that one backend could not hold.
 pub async fn bad_keys_and_values_are_refused(store: &dyn MetadataStore) {
     for key in ["", "/a", "a/", "a//b"] {
         assert!(store.get(key).await.is_err(), "{key}");

@@ -1,4 +1,4 @@
-//! What can go wrong, one enum per operation.
+//! Errors, one enum per operation.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::{SessionEnd, Version};
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {cause}")]
 pub struct Fault {
-    /// What was being done.
+    /// Operation that failed.
     pub what: &'static str,
     /// The system's answer.
     pub cause: String,
@@ -25,7 +25,7 @@ impl Fault {
     }
 }
 
-/// Why a store could not be opened.
+/// Reason why a store could not be opened.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
     /// Another process, or this one, has it open.
@@ -34,7 +34,7 @@ pub enum OpenError {
         /// The file.
         path: String,
     },
-    /// It was written by another release.
+    /// The store was written by another release.
     #[error("metadata store {path} has format {found}, this release reads {known}")]
     UnknownFormat {
         /// The file.
@@ -49,20 +49,20 @@ pub enum OpenError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Where in it.
+        /// Offset in the file.
         byte_offset: u64,
-        /// What is wrong there.
+        /// Description of the defect.
         what: String,
     },
-    /// It is not the store of the ledgers that it was opened beside, or not as it was.
+    /// The store does not belong to the ledgers that it was opened beside, or is in a different state.
     #[error("{why}; {} says so. Put the right one back; storage.accept_metadata opens it all the same", .witness.display())]
     NotOfTheseLedgers {
         /// The file beside the ledgers that knows their metadata store.
         witness: PathBuf,
-        /// What is wrong.
+        /// Kind of mismatch.
         why: Mismatch,
     },
-    /// It cannot be read or written.
+    /// The store cannot be read or written.
     #[error("cannot open metadata store")]
     Fault(#[source] Arc<Fault>),
 }
@@ -80,30 +80,30 @@ impl OpenError {
     }
 }
 
-/// Why a metadata store is not that of the ledgers.
+/// Reason why a metadata store does not belong to the ledgers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// There is none, or only one of an older release.
     #[error("the metadata store of these ledgers is missing")]
     Missing,
-    /// It has another id.
+    /// The store has another id.
     #[error("this metadata store belongs to other ledgers")]
     Foreign,
-    /// It is not as far as it was, as a backup is.
+    /// The store is older than it was, as a backup is.
     #[error("this metadata store is older than the ledgers")]
     Older,
-    /// It was opened beside these ledgers when they were newer.
+    /// The store was opened beside a newer state of these ledgers.
     #[error("the ledgers are older than their metadata store")]
     LedgersOlder,
-    /// It was opened beside ledgers, and these know of none.
+    /// The store was opened beside ledgers, and these have no witness of a store.
     #[error("this metadata store belongs to ledgers, and these know of no metadata store")]
     NoWitness,
 }
 
-/// Why something could not be read.
+/// Reason why a read failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReadError {
-    /// Not a key; a bug of the caller or a name that should have been refused earlier.
+    /// Invalid key; a bug of the caller or a name that should have been refused earlier.
     #[error("{0:?} is not a metadata key")]
     InvalidKey(String),
     /// The backend failed or was shut down.
@@ -111,10 +111,10 @@ pub enum ReadError {
     Fault(#[source] Arc<Fault>),
 }
 
-/// Why a put or delete did not happen, or may not have.
+/// Reason why a put or delete did not happen, or may not have.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum WriteError {
-    /// Not a key.
+    /// Invalid key.
     #[error("{0:?} is not a metadata key")]
     InvalidKey(String),
     /// The value is too large for every backend.
@@ -130,7 +130,7 @@ pub enum WriteError {
     Conflict {
         /// The key.
         key: String,
-        /// What is there now.
+        /// Current version of the key.
         current: Option<Version>,
     },
     /// The device is full; nothing was written. What needs less room than before is accepted all the same.
@@ -142,10 +142,11 @@ pub enum WriteError {
     Fault(#[source] Arc<Fault>),
 }
 
-/// Why a session was not opened or renewed.
+/// Reason why a session was not opened or renewed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SessionError {
-    /// It is over, and its keys are gone. Open another one and make them again, after asking who has them now.
+    /// The session is over, and its keys are gone. Open another one and create them again, after checking who has
+    /// them now.
     #[error("metadata session ended: {0}")]
     Ended(SessionEnd),
     /// The backend failed or was shut down. An open session may still be renewed until its time is over.
@@ -153,7 +154,7 @@ pub enum SessionError {
     Fault(#[source] Arc<Fault>),
 }
 
-/// Why a put of an ephemeral key did not happen, or may not have.
+/// Reason why a put of an ephemeral key did not happen, or may not have.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SessionWriteError {
     /// The session is over; nothing was written.

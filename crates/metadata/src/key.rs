@@ -1,4 +1,4 @@
-//! What a key and a value may be, the same for every backend so that a store can be moved to another one.
+//! Limits of keys and values, the same for every backend so that a store can be moved to another one.
 
 use crate::{ReadError, WriteError};
 
@@ -7,7 +7,7 @@ pub const KEY_BYTES_MAX: usize = 1_024;
 /// Largest value, in bytes: what ZooKeeper takes by default, less room for its own framing.
 pub const VALUE_BYTES_MAX: usize = 1_000_000;
 
-/// Whether `key` is segments apart by single slashes.
+/// True if `key` consists of segments separated by single slashes.
 fn is_key(key: &str) -> bool {
     !key.is_empty()
         && key.len() <= KEY_BYTES_MAX

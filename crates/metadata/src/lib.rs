@@ -63,11 +63,11 @@ pub use watch::{Event, Translate, Watch, Watchers};
 /// A future that backends hand out through `dyn` traits.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Which put a value comes from. Opaque; only equality means something to a caller.
+/// Version of a value, given by its put. Opaque; callers may only compare for equality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
-/// What must be there for a write to happen.
+/// Condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// Anything or nothing.
@@ -79,7 +79,7 @@ pub enum Expect {
 }
 
 impl Expect {
-    /// Whether a key with this `current` version may be written.
+    /// True if a key with this `current` version may be written.
     #[must_use]
     pub fn holds(self, current: Option<Version>) -> bool {
         match self {
@@ -95,18 +95,18 @@ impl Expect {
 pub struct Versioned {
     /// The bytes that were put.
     pub value: Bytes,
-    /// Which put they come from.
+    /// Version of the value.
     pub version: Version,
 }
 
-/// One key of a [`MetadataStore::scan`].
+/// Key with its value, as returned by [`MetadataStore::scan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The whole key.
     pub key: String,
     /// Its value.
     pub value: Bytes,
-    /// Which put it comes from.
+    /// Version of the value.
     pub version: Version,
 }
 
@@ -163,7 +163,8 @@ pub trait MetadataStore: Send + Sync {
     /// Changes from now on of keys that begin with `prefix`. Watch first, then scan, so that none is missed.
     fn watch(&self, prefix: &str) -> Watch;
 
-    /// Whether other processes, or other users of this one, may write to it. Then what was read is only as new as its watch.
+    /// True if other processes, or other users of this one, may write to it. A value read is then only as recent as
+    /// its watch.
     fn has_other_writers(&self) -> bool {
         true
     }
@@ -175,8 +176,8 @@ pub trait MetadataStore: Send + Sync {
     /// [`SessionError::Fault`]: the backend failed or was shut down.
     fn open_session(&self, timeout: Duration) -> BoxFuture<'_, Result<Arc<dyn Session>, SessionError>>;
 
-    /// Why no later write will succeed, or `None` while one may. A write that found no room, or that failed for another cause that
-    /// may go away, is not one of those.
+    /// Reason why no later write will succeed, or `None` while one may. A write that failed for lack of space, or for
+    /// another cause that may go away, is not such a reason.
     fn fault(&self) -> Option<Arc<Fault>> {
         None
     }

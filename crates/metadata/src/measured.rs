@@ -13,12 +13,12 @@ use crate::{
     Watch, WriteError,
 };
 
-/// One kind of request, and whether it was answered. A conflict is an answer that Pulsar counts as a failure.
+/// Kind and outcome of a request. A conflict is an answer that Pulsar counts as a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreOperation {
     /// `get`, `put` or `del`, in Pulsar's words.
     pub kind: &'static str,
-    /// Whether it did what was asked.
+    /// True if the request succeeded.
     pub is_ok: bool,
 }
 
@@ -54,7 +54,7 @@ impl Measured {
         }
     }
 
-    /// How long each kind of request took.
+    /// Latencies of each kind of request.
     #[must_use]
     pub fn latencies(&self) -> Vec<(StoreOperation, Histogram)> {
         let of = |(asked, slot): (StoreOperation, &Mutex<Histogram>)| {

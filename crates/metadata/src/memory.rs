@@ -36,7 +36,7 @@ struct MemoryState {
     items: BTreeMap<String, Stored>,
     /// Counts puts of the whole store, so that a key's version never comes back.
     revision: u64,
-    /// Why writes fail now.
+    /// Error of every write while set.
     write_fault: Option<Arc<Fault>>,
     ended: bool,
 }
@@ -44,7 +44,7 @@ struct MemoryState {
 #[derive(Clone, Debug)]
 struct Stored {
     versioned: Versioned,
-    /// Whose it is, if it is ephemeral.
+    /// Session of the key, if it is ephemeral.
     session: Option<SessionId>,
 }
 

@@ -36,10 +36,10 @@ impl std::fmt::Display for SessionId {
     }
 }
 
-/// Why a session is over.
+/// Reason why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionEnd {
-    /// It was not renewed in time.
+    /// The session was not renewed in time.
     #[error("it was not renewed in time")]
     Expired,
     /// Its holder closed it.
@@ -58,7 +58,7 @@ pub trait Session: Send + Sync + std::fmt::Debug {
     /// Its name.
     fn id(&self) -> SessionId;
 
-    /// How long it lasts without a renewal.
+    /// Session timeout without a renewal.
     fn timeout(&self) -> Duration;
 
     /// Puts `value` as an ephemeral key of this session, when `expect` holds. The key must not be there or be of this session. It
@@ -86,7 +86,7 @@ pub trait Session: Send + Sync + std::fmt::Debug {
     fn ended(&self) -> BoxFuture<'_, SessionEnd>;
 }
 
-/// What a [`Handle`] needs of the backend that keeps its session.
+/// Backend that keeps the session of a [`Handle`].
 pub(crate) trait Keeper: Send + Sync + std::fmt::Debug + 'static {
     /// The backend's table.
     fn sessions(&self) -> &Sessions;
@@ -110,7 +110,7 @@ pub(crate) struct Handle<K> {
     keeper: Arc<K>,
     id: SessionId,
     timeout: Duration,
-    /// Why it ended, once it has.
+    /// Reason of its end, once it has ended.
     end: watch::Receiver<Option<SessionEnd>>,
 }
 
@@ -126,7 +126,7 @@ impl<K: Keeper> Handle<K> {
         }))
     }
 
-    /// Why it is over: as its holder was told, or else `found`.
+    /// Reason why it is over: the one its holder was given, or else `found`.
     fn why(&self, found: SessionEnd) -> SessionEnd {
         (*self.end.borrow()).unwrap_or(found)
     }
@@ -183,7 +183,7 @@ impl<K: Keeper> Session for Handle<K> {
     }
 }
 
-/// What makes time pass for sessions.
+/// Time source of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
     /// The monotonic clock.
@@ -208,7 +208,7 @@ struct Table {
     passed: u64,
     /// The store ended; nothing is opened any more.
     is_closed: bool,
-    /// Who ends sessions that are due, if a thread does.
+    /// Thread that ends expired sessions, if there is one.
     reaper: Option<Thread>,
 }
 
@@ -217,7 +217,7 @@ struct Live {
     timeout: u64,
     /// On the table's clock.
     deadline: u64,
-    /// Why it is being ended.
+    /// Reason why it is being ended.
     ending: Option<SessionEnd>,
     end: watch::Sender<Option<SessionEnd>>,
 }
@@ -270,7 +270,7 @@ impl Sessions {
         Some((id, told))
     }
 
-    /// Whether keys may be made in the name of `id`; otherwise why not.
+    /// Checks that keys may be created for the session `id`; otherwise returns the reason.
     pub(crate) fn check(&self, id: SessionId) -> Result<(), SessionEnd> {
         let table = self.lock();
         table.check(id)
@@ -315,7 +315,7 @@ impl Sessions {
         due
     }
 
-    /// How long until a session is due, if none is renewed; `None`: there is none.
+    /// Time until the first session expires, if none is renewed; `None` without sessions.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         let table = self.lock();
         let now = self.now(&table);

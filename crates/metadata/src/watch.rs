@@ -31,7 +31,7 @@ pub enum Event {
     Lagged,
 }
 
-/// What a change is called where the keys have other names; `None`: it is none there.
+/// Translation of a change to other key names; `None` drops the change.
 pub type Translate = fn(Event) -> Option<Event>;
 
 /// A stream of changes; see [`crate::MetadataStore::watch`].

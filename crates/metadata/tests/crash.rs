@@ -23,15 +23,15 @@ const SEEDS: u64 = 1_500;
 const LIVES: u64 = 5;
 const DIR: &str = "/data/metadata";
 
-/// What a key may have: a value or none.
+/// Possible states of a key: a value or none.
 type Possible = BTreeSet<Option<Bytes>>;
 
-/// What was answered.
+/// Answers received so far.
 #[derive(Default)]
 struct Model {
-    /// What every key has; absent keys have none.
+    /// State of every key; absent keys have none.
     known: BTreeMap<String, (Bytes, Version)>,
-    /// What keys may have instead after the next start, because a change was answered with "unknown".
+    /// Alternative states of keys after the next start, because a change was answered with "unknown".
     maybe: BTreeMap<String, Possible>,
     values: u64,
 }
@@ -148,7 +148,7 @@ impl Machine {
         }
     }
 
-    /// What is there must be what was answered, or what may be.
+    /// Checks that the stored state matches the answers, or a possible alternative.
     fn compare(&mut self, store: &mut Manual) {
         let call = std::sync::Arc::clone(&store.store);
         let items = store.run(async move { call.scan("").await }).unwrap();

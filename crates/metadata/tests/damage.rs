@@ -148,7 +148,8 @@ fn the_same_byte_flipped_in_both_copies_is_refused_or_harmless() {
     }
 }
 
-/// Also the last groups: a header apart from them knows that they were.
+/// A damaged copy loses nothing, not even the last groups: a separate header records that they existed. If both are
+/// damaged the store is refused.
 #[test]
 fn a_missing_shortened_or_emptied_copy_is_harmless_and_both_are_refused() {
     let (fs, all) = filled(false);

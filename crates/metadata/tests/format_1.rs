@@ -42,7 +42,7 @@ fn items(store: &mut Manual) -> Vec<Item> {
     store.run(async move { call.scan("").await }).unwrap()
 }
 
-/// What the program that wrote the fixtures put there.
+/// Entries that the program wrote into the fixtures.
 fn written() -> Vec<(String, Bytes)> {
     let mut all: Vec<(String, Bytes)> = (0..40u32)
         .filter(|topic| topic % 4 != 0)

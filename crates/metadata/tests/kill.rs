@@ -97,7 +97,7 @@ fn run_child(dir: &Path, lines: usize) -> Option<u64> {
     done
 }
 
-/// What the keys are after all turns up to `last`.
+/// Expected keys after all turns up to `last`.
 fn expected(last: u64) -> BTreeMap<String, Bytes> {
     let mut all = BTreeMap::new();
     for turn in 0..=last {

@@ -51,7 +51,7 @@ fn keep_to_the_owner(file: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What became of the records.
+/// Counters of written and lost audit records.
 #[expect(clippy::cast_precision_loss, reason = "the page has floating point only")]
 pub(crate) fn families(stats: AuditStats) -> Vec<MetricFamily> {
     let lost = |reason: &str, count: u64| MetricSample::Value {

@@ -1,4 +1,4 @@
-//! How busy this broker is, told to the others; what it gives to them when it is busier, and what it cuts.
+//! Load of this broker: reports to other brokers, bundles unloaded when it is overloaded, and bundles split.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn shed(balancer: &Balancer, admin: &Resources, grace: Duration) {
     balancer.note_shed(count);
 }
 
-/// What this broker says of itself. `Err`: it is stopping.
+/// Sends the load report of this broker. `Err`: it is stopping.
 async fn report(
     balancer: &Balancer,
     admin: &Resources,

@@ -35,18 +35,18 @@ use crate::storage_metrics;
 use crate::stores::StoresInUse;
 use crate::tls::Entrances;
 
-/// What CONNECTED tells clients; nothing parses it.
+/// Server version in CONNECTED; no client parses it.
 const SERVER_VERSION: &str = concat!("Pulsar Server-Pharos-", env!("CARGO_PKG_VERSION"));
 
-/// How clients reach this machine.
+/// Addresses under which clients reach this machine.
 pub(crate) struct Front {
-    /// What they call it.
+    /// Host name for clients.
     pub(crate) host: String,
-    /// Where the HTTP server will listen.
+    /// Address of the HTTP server.
     pub(crate) http: SocketAddr,
-    /// Where it will listen for TLS.
+    /// Address of the HTTP server for TLS.
     pub(crate) http_tls: Option<SocketAddr>,
-    /// What their connections go through.
+    /// TLS and PROXY protocol of their connections.
     pub(crate) entrances: Entrances,
 }
 
@@ -62,21 +62,21 @@ impl Front {
 pub(crate) struct RunningBroker {
     /// The broker, for draining it.
     broker: Broker,
-    /// What says who a client is, by every door.
+    /// Authentication, for every listener.
     pub(crate) authentication: Authentication,
-    /// What says who may do what, by every door.
+    /// Authorization, for every listener.
     pub(crate) access: Access,
-    /// What the HTTP server asks.
+    /// State behind the HTTP server.
     pub(crate) admin: Resources,
     /// The Pulsar server: where it listens, with real ports, and what lookups answer with.
     pub(crate) pulsar: Arc<Server>,
-    /// Who coordinates transactions, where clients may make some.
+    /// Transaction coordinators, if clients may use transactions.
     pub(crate) transactions: Option<Arc<Transactions>>,
     threads: Threads,
     beside: StoresInUse,
-    /// Who did what, where that is kept.
+    /// Audit log, if enabled.
     audit: Option<Arc<Audit>>,
-    /// What goes on beside it.
+    /// Background tasks.
     tasks: JoinSet<()>,
 }
 
@@ -260,12 +260,12 @@ pub(crate) fn metadata_witness(settings: &Settings) -> PathBuf {
         .join("METADATA")
 }
 
-/// Where the metadata is.
+/// Directory of the metadata.
 pub(crate) fn metadata_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("metadata")
 }
 
-/// Where releases before this format had it.
+/// Metadata file of releases before this format.
 pub(crate) fn metadata_format_1(data_dir: &Path) -> PathBuf {
     data_dir.join("metadata.redb")
 }
@@ -316,7 +316,7 @@ fn doors(settings: &Settings, front: &Front) -> anyhow::Result<Vec<Door>> {
     Ok(doors)
 }
 
-/// What the storage engine is told; also for looking at its files while it does not run.
+/// Options of the storage engine; also for inspecting its files while it does not run.
 pub(crate) fn storage_options(settings: &Settings) -> pharos_storage::Options {
     let storage = &settings.storage;
     let defaults = pharos_storage::Options::default();
@@ -360,7 +360,7 @@ fn rate(limit: Limit<ByteSize>) -> u64 {
     limit.as_option().map_or(0, |size| size.0)
 }
 
-/// What the broker says of each policy.
+/// Broker-level value of each policy.
 pub(crate) fn policies(settings: &Settings) -> BrokerPolicies {
     BrokerPolicies {
         offload: crate::offload::policy(&settings.offload),

@@ -66,12 +66,12 @@ fn is_switch(setting: &Setting) -> bool {
     setting.kind == <bool as Value>::KIND
 }
 
-/// Whether a switch is on, as Pulsar reads it.
+/// True if a switch is on, as Pulsar reads it.
 fn switch_of_pulsar(value: &str) -> bool {
     value.trim().eq_ignore_ascii_case("true")
 }
 
-/// What a broker was started with, and how it is changed.
+/// Settings that a broker was started with, and changes to them at runtime.
 #[derive(Debug)]
 pub(crate) struct ChangeableAtRuntime {
     started: Settings,
@@ -84,7 +84,7 @@ impl ChangeableAtRuntime {
         }
     }
 
-    /// What is wrong with a value otherwise.
+    /// Applies one change; otherwise returns the defect of the value.
     fn change(&self, settings: &mut Settings, name: &str, value: &str) -> Result<(), ChangeSettingError> {
         let (setting, text) =
             of_name(name, value).ok_or_else(|| ChangeSettingError::Unknown(name.to_owned()))?;

@@ -21,27 +21,27 @@ use crate::cluster_metrics;
 use crate::settings::ClusterSettings;
 use crate::storage_metrics::family;
 
-/// Where the ledgers are below the metadata, as Pulsar has it.
+/// Path of the ledgers below the metadata, as in Pulsar.
 const LEDGERS: &str = "ledgers";
 
 /// Says that the metadata below it is Pharos's. Pulsar's has other values under the same names.
 const MARK: &str = "pharos";
 const MARK_VALUE: &[u8] = br#"{"format":1}"#;
 
-/// What Pulsar's metadata always has.
+/// Paths that Pulsar's metadata always has.
 const OF_PULSAR: [&str; 3] = ["admin/", "managed-ledgers/", "loadbalance/"];
 
-/// Where Pulsar's clusters are.
+/// Path of Pulsar's clusters.
 const CLUSTERS_OF_PULSAR: &str = "admin/clusters/";
 
-/// Where brokers are registered, Pulsar's own and Pharos's.
+/// Path of broker registrations, of Pulsar and of Pharos.
 const REGISTERED: &str = "loadbalance/brokers/";
 
 /// The stores of a cluster.
 pub(crate) struct Cluster {
     pub(crate) ledgers: Arc<BookKeeper>,
     pub(crate) metadata: Arc<Measured>,
-    /// Where the bookies are registered, when that is another part of ZooKeeper.
+    /// Metadata store in which bookies register, if that is another part of ZooKeeper.
     of_bookies: Option<Arc<Measured>>,
     /// Bookies that a new ledger takes.
     ensemble: usize,
@@ -65,7 +65,7 @@ impl Cluster {
         Ok(Arc::new(cluster))
     }
 
-    /// The same to look at what Pulsar's own brokers left, which may still be at it; nothing is changed.
+    /// Connects to inspect the data of Pulsar's own brokers, which may still be running; nothing is changed.
     ///
     /// # Errors
     /// They cannot be reached, or the metadata is not of Pulsar's layout.
@@ -130,7 +130,7 @@ impl Cluster {
         }
     }
 
-    /// Who owns which topic, among the brokers of this metadata.
+    /// Topic ownership among the brokers of this metadata.
     pub(crate) fn ownership(&self, settings: &ClusterSettings, catalog: &Catalog) -> Arc<BundleOwnership> {
         let bundles = catalog.clone();
         let options = SessionOptions {
@@ -149,7 +149,7 @@ impl Cluster {
         ownership
     }
 
-    /// Why this broker takes no work now.
+    /// Reason why this broker is not ready.
     pub(crate) fn why_not_ready(&self, ownership: &BundleOwnership) -> Option<String> {
         if let Some(outage) = ownership.lapsed_for() {
             return Some(format!("metadata cannot be reached for {} s", outage.as_secs()));
@@ -205,7 +205,7 @@ impl Cluster {
     }
 }
 
-/// Where clients and other brokers reach this one.
+/// Addresses for clients and other brokers.
 pub(crate) fn addresses(front: &Front, server: &Server) -> BrokerAddresses {
     BrokerAddresses {
         native_url: server.service_url.clone(),
@@ -261,7 +261,7 @@ async fn take_over(store: &dyn MetadataStore, address: &str) -> anyhow::Result<(
     bail!("zk:{address} is being set up by another broker; start this one again")
 }
 
-/// How ledgers say whose they are: Pulsar's tools look for it.
+/// Application name in ledger metadata: Pulsar's tools look for it.
 fn application(layout: MetadataLayout) -> Bytes {
     Bytes::from_static(match layout {
         MetadataLayout::Pharos => b"pharos",
@@ -306,7 +306,8 @@ async fn check_pulsars(store: &dyn MetadataStore, address: &str) -> anyhow::Resu
     Ok(())
 }
 
-/// Whether what a broker registered with is of Pharos: what it says of its load, or, before it said anything, nothing but addresses.
+/// True if a broker's registration is of Pharos: a load report that says so, or, before the first one, nothing but
+/// addresses.
 fn is_pharos(registration: &[u8]) -> bool {
     let Ok(registration) = serde_json::from_slice::<serde_json::Value>(registration) else {
         return false;

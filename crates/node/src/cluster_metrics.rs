@@ -1,7 +1,7 @@
-//! What the client of the bookies and the metadata store of a cluster say of themselves, under the names that dashboards of Pulsar know.
+//! Metrics of a cluster's BookKeeper client and metadata store, under the names that Pulsar dashboards use.
 //!
-//! Pulsar shows the client of the bookies with `bookkeeperClientExposeStatsToPrometheus`; here it is always shown, for it costs
-//! nothing to speak of.
+//! Pulsar exposes the BookKeeper client with `bookkeeperClientExposeStatsToPrometheus`; here it is always exposed, at
+//! negligible cost.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn durations(labels: Vec<(&'static str, String)>, histogram: Histogram) -> Metri
     MetricSample::Durations { labels, histogram }
 }
 
-/// What the client of the bookies did.
+/// Metrics of the BookKeeper client.
 pub(crate) fn bookkeeper(figures: &Figures) -> Vec<MetricFamily> {
     let mut families: Vec<MetricFamily> = Vec::new();
     for it in &figures.operations {
@@ -80,7 +80,7 @@ pub(crate) fn bookkeeper(figures: &Figures) -> Vec<MetricFamily> {
     families
 }
 
-/// What was asked of metadata stores, each with its name.
+/// Metrics of metadata stores, each with its name.
 pub(crate) fn metadata(stores: &[(&'static str, &Arc<Measured>)]) -> [MetricFamily; 2] {
     let (mut latencies, mut bytes) = (Vec::new(), Vec::new());
     for (name, store) in stores {

@@ -1,4 +1,4 @@
-//! Who may have how many of the files that the process may open: storage first.
+//! Division of the open file limit of the process: storage first.
 //!
 //! ```text
 //!  0 ─ what is open at the start ─ HTTP ─ storage at most ─ slack ─┤ limit        the rest is for Pulsar connections
@@ -19,7 +19,7 @@ const SLACK: u64 = 24;
 /// Files of journals, and logs that are not full: those of recent starts, and one that is being written.
 const STORAGE_MIN: u64 = 48;
 
-/// How the limit of open files is shared out.
+/// Division of the open file limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Files {
     /// `None`: there is none.
@@ -79,7 +79,7 @@ impl Files {
 }
 
 impl Files {
-    /// The same where storage is on other machines: its connections are few.
+    /// Connection limit if storage is on other machines: its connections are few.
     pub(crate) fn connections_max_without_storage(self, settings: &Settings) -> ConnectionsMax {
         let Some(limit) = self.limit else {
             return ConnectionsMax::none();
@@ -91,7 +91,7 @@ impl Files {
     }
 }
 
-/// How many files storage may have when its devices are full of logs, beyond what it has now.
+/// Number of files that storage may open when its devices are full of logs, beyond those open now.
 fn planned(settings: &Settings, now: u64) -> u64 {
     let own = [settings.data_dir.clone()];
     let dirs = match settings.storage.ledger_dirs.0.as_slice() {

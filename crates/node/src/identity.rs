@@ -14,7 +14,7 @@ use pharos_types::NamespaceName;
 
 use crate::settings::{AuthenticationSettings, OpenIdSettings, ProviderKind, Secret, Settings};
 
-/// How often the list of revoked tokens is read again.
+/// Interval between reads of the list of revoked tokens.
 const REVOKED_READ_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reads keys, passwords and revoked tokens; no client is let in when one of them cannot be read.
@@ -130,7 +130,7 @@ fn passwords(settings: &AuthenticationSettings) -> anyhow::Result<Passwords> {
     read().context("authentication.basic_auth_conf")
 }
 
-/// What says who may do what, by every door.
+/// Authorization, for every listener.
 pub(crate) fn access(settings: &Settings, catalog: &Catalog) -> Access {
     if !settings.authentication.enabled {
         return Access::everyone();
@@ -146,7 +146,7 @@ pub(crate) fn access(settings: &Settings, catalog: &Catalog) -> Access {
     Access::by(Arc::new(Rules::new(options, Arc::new(Stored(catalog.clone())))))
 }
 
-/// How often it is looked whether what clients showed has expired.
+/// Interval between checks for expired client credentials.
 pub(crate) fn check_interval(settings: &Settings) -> Duration {
     settings.authentication.refresh_check_interval
 }

@@ -20,7 +20,7 @@ use crate::storage_metrics::family;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// What cleaning up came to, for the metrics page.
+/// Results of clean-ups, for the metrics page.
 #[derive(Debug, Default)]
 pub(crate) struct CleanUpCounters {
     ledgers: AtomicU64,
@@ -28,7 +28,7 @@ pub(crate) struct CleanUpCounters {
 }
 
 impl CleanUpCounters {
-    /// One family per counter.
+    /// Metric families, one per counter.
     pub(crate) fn families(&self) -> [MetricFamily; 2] {
         [
             family(

@@ -8,16 +8,16 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::settings::LogFormat;
 
-/// What a filter is, for a user who wrote another.
+/// Description of a valid filter, for a user who wrote another.
 const ALLOWED: &str = "a level (off, error, warn, info, debug or trace), or levels by module after it, \
                        such as info,pharos_broker=debug";
 
-/// What a text lets through: a level for everything, and others for modules. Without a level for everything that is info:
-/// who asks for more of one module does not ask for less of all others.
+/// Parses a log filter: a level for everything, and others for modules. Without a level for everything that is info:
+/// a user who asks for more of one module does not ask for less of all others.
 ///
 /// # Errors
-/// A sentence that names the part which is not understood and says what is allowed. A word that is no level is never taken
-/// for the name of a module.
+/// A sentence that names the part that is not understood and says what is allowed. A word that is no level is never
+/// taken for the name of a module.
 pub fn filter_of(text: &str) -> Result<Targets, String> {
     let refused = |part: &str| format!("'{part}' is no log filter; write {ALLOWED}");
     if text.trim().is_empty() {

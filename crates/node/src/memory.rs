@@ -1,17 +1,17 @@
-//! What a burst leaves in the allocator goes back to the system once the process is quiet.
+//! Return of free allocator memory to the system once the process is quiet.
 //!
-//! Quiet is judged by the processor time that the process took: it needs no counters and covers clients, admin requests and
-//! storage alike. While there is work the memory stays, since it would be asked for again at once.
+//! Quiet is judged by the processor time of the process: it needs no counters and covers clients, admin requests and
+//! storage alike. While there is work the memory stays, since it would be requested again at once.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How often it is looked.
+/// Interval between checks.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Less than this share of one processor, in percent, is quiet.
 const QUIET_PERCENT: u128 = 5;
-/// So many looks in a row must be quiet: the write cache has given back what lay there too by then.
+/// Number of consecutive quiet checks required: by then the write cache has released its memory too.
 const QUIET_LOOKS: u32 = 5;
 
 /// Gives memory back once after each busy time, about half a minute into the quiet. Never ends.

@@ -42,7 +42,7 @@ pub(crate) fn start(settings: &OffloadSettings) -> anyhow::Result<Arc<Offloader>
     Ok(Arc::new(offloader))
 }
 
-/// What the settings say where policies do not.
+/// Offload policy from the settings, where policies have no value.
 pub(crate) fn policy(settings: &OffloadSettings) -> OffloadPolicy {
     let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     OffloadPolicy {
@@ -57,7 +57,7 @@ pub(crate) fn policy(settings: &OffloadSettings) -> OffloadPolicy {
     }
 }
 
-/// What policies may not go below.
+/// Lower limits of policies.
 pub(crate) fn limits(settings: &OffloadSettings) -> OffloadLimits {
     OffloadLimits {
         block_bytes: settings.max_block_size.0,

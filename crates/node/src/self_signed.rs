@@ -11,7 +11,7 @@ use pharos_runtime::clock;
 use pharos_transport::{Tls, TlsOptions};
 use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
 
-/// One that expires sooner than this is made anew, in seconds.
+/// Minimum remaining validity of the certificate, in seconds; below it a new one is created.
 const REMAINING_MIN: u64 = 30 * 24 * 3600;
 
 /// The certificate and the key in the folder `tls` of the data directory; both are made unless they are there.
@@ -38,7 +38,7 @@ pub(crate) fn make(data_dir: &Path, host: &str) -> anyhow::Result<(PathBuf, Path
     Ok((certificate, key))
 }
 
-/// Whether there are both, they go together, and the certificate is good for a while.
+/// True if both files exist, match, and the certificate is valid for long enough.
 fn is_good(certificate: &Path, key: &Path) -> bool {
     let loaded = Tls::load(TlsOptions {
         certificate_file: certificate.to_path_buf(),

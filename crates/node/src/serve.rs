@@ -25,7 +25,7 @@ use crate::{limits, logging};
 /// Threads of the runtime for admin and metadata work. Data has threads of its own.
 const HTTP_THREADS: usize = 2;
 
-/// How long running admin requests may take to finish when the node stops.
+/// Time for running admin requests to finish when the node stops.
 const HTTP_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs a node until it is told to stop.
@@ -54,8 +54,8 @@ pub(crate) fn serve(effective: &Effective) -> anyhow::Result<()> {
     outcome
 }
 
-/// What is made from now on is readable by its owner alone: directories get mode 0700, files 0600. What is there already stays as
-/// its owner left it.
+/// Makes files created from now on readable by their owner alone: directories get mode 0700, files 0600. Existing
+/// files keep their modes.
 fn keep_to_the_owner(data_dir: &Path) {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let found = std::fs::metadata(data_dir).map(|found| found.permissions().mode());
@@ -124,7 +124,7 @@ async fn run(effective: &Effective, files: Files) -> anyhow::Result<()> {
     }
 }
 
-/// Where the HTTP server listens: plain, then over TLS if it is spoken.
+/// Listeners of the HTTP server: plain, then over TLS if enabled.
 fn http_listeners(settings: &Settings, entrances: &Entrances) -> anyhow::Result<Vec<Listener>> {
     let bind = |address: SocketAddr, setting: &str| {
         Listener::bind(address)
@@ -182,7 +182,7 @@ fn admin(
     Ok(Admin::new(broker.admin.clone(), options))
 }
 
-/// How other brokers are asked over TLS.
+/// Client for requests to other brokers over TLS.
 fn broker_client(settings: &Settings) -> anyhow::Result<Option<BrokerClient>> {
     let Some(options) = settings.cluster.broker_tls.options() else {
         return Ok(None);
@@ -223,7 +223,8 @@ async fn stop(
     Ok(())
 }
 
-/// One line per door on standard output, for people and for scripts that wait for it; the rest goes to the log.
+/// Prints one line per listener on standard output, for people and for scripts that wait for it; the rest goes to the
+/// log.
 fn announce(settings: &Settings, broker: &RunningBroker, front: &Front) -> anyhow::Result<()> {
     let is_asked = broker.authentication.is_on();
     let (pulsar, http) = (broker.pulsar.local_address, front.http);

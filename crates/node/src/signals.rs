@@ -61,12 +61,12 @@ impl StopSignals {
     }
 }
 
-/// Whether SIGHUP is ignored now, as after `nohup`. Where there is no /proc that cannot be told; then it is not.
+/// True if SIGHUP is ignored now, as after `nohup`. Without /proc that is unknown; then false.
 fn is_hang_up_ignored() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hang_up(&status))
 }
 
-/// Whether a process of this status ignores signal 1, SIGHUP.
+/// True if a process with this status ignores signal 1, SIGHUP.
 fn ignores_hang_up(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())

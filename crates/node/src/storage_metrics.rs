@@ -1,9 +1,9 @@
-//! What the embedded engine says of itself, for the metrics page.
+//! Metrics of the embedded engine.
 
 use pharos_broker_admin::{MetricFamily, MetricKind, MetricSample};
 use pharos_storage::Stats;
 
-/// One family per counter.
+/// Metric families, one per counter.
 pub(crate) fn families(stats: &Stats) -> Vec<MetricFamily> {
     use MetricKind::{Counter, Gauge};
     #[rustfmt::skip]
@@ -51,7 +51,7 @@ pub(crate) fn families(stats: &Stats) -> Vec<MetricFamily> {
         .collect()
 }
 
-/// What the Pulsar server has refused; `of_addresses`: how many of them because their address had enough.
+/// Connections refused by the Pulsar server; `of_addresses`: those refused by a limit per address.
 pub(crate) fn refused_connections(all: u64, of_addresses: u64) -> [MetricFamily; 2] {
     let rows = [
         (

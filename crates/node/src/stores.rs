@@ -1,7 +1,7 @@
-//! What a broker stands on: the embedded engine and store of this machine, or those of a cluster.
+//! Stores of a broker: the embedded engine and metadata store of this machine, or those of a cluster.
 //!
-//! Everything that only one of the two has is decided here: witnesses and clean-up at the start for the embedded engine, which has
-//! no other user; ownership for a cluster.
+//! Everything specific to one of the two is decided here: witnesses and clean-up at the start for the embedded
+//! engine, which has no other user; ownership for a cluster.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ enum StoresKind {
     Cluster(Arc<Cluster>),
 }
 
-/// What runs on the stores beside the broker, and says of itself.
+/// Background work of the stores, with its metrics.
 #[derive(Clone)]
 pub(crate) enum StoresInUse {
     /// The embedded engine, and what is cleaned up in it.
@@ -78,10 +78,10 @@ pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Stores> {
 }
 
 impl Stores {
-    /// Where tenants, namespaces, topics and schemas are found.
+    /// Metadata store of tenants, namespaces, topics and schemas.
     ///
     /// # Errors
-    /// They are of Pulsar's brokers, and some of it cannot be taken over.
+    /// The metadata is of Pulsar's brokers, and some of it cannot be taken over.
     pub(crate) async fn facts(&self, settings: &Settings) -> anyhow::Result<Arc<dyn MetadataStore>> {
         match settings.cluster.metadata_layout {
             MetadataLayout::Pharos => Ok(self.metadata.clone()),
@@ -132,7 +132,7 @@ impl Stores {
 }
 
 impl StoresInUse {
-    /// Who owns which topic.
+    /// Ownership of topics.
     pub(crate) fn ownership(&self) -> Arc<dyn Ownership> {
         match self {
             Self::Embedded(..) => Arc::new(Alone::default()),
@@ -140,7 +140,7 @@ impl StoresInUse {
         }
     }
 
-    /// The same, where there are others.
+    /// Ownership of topics, if there are other brokers.
     pub(crate) fn among_others(&self) -> Option<&Arc<BundleOwnership>> {
         match self {
             Self::Embedded(..) => None,
@@ -180,7 +180,7 @@ impl StoresInUse {
         }
     }
 
-    /// Why the stores take no writes now.
+    /// Reason why the stores accept no writes now.
     pub(crate) fn why_not_ready(&self) -> Option<String> {
         match self {
             Self::Embedded(storage, metadata, _) => {

@@ -1,4 +1,4 @@
-//! What connections go through at each listener: TLS, PROXY headers, nothing. Made of the settings, and kept up to date.
+//! Connection layers of each listener: TLS, PROXY headers, or none. Built from the settings, and kept up to date.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -79,10 +79,10 @@ impl Entrances {
         })
     }
 
-    /// What connections of the Pulsar protocol go through at a further address.
+    /// Connection layers of the Pulsar protocol at a further address.
     ///
     /// # Errors
-    /// They are to be encrypted, and there is no certificate.
+    /// TLS is required, and there is no certificate.
     pub(crate) fn of_door(&self, is_tls: bool) -> anyhow::Result<Option<Arc<Entrance>>> {
         if !is_tls {
             return Ok(self.pulsar.clone());

@@ -1,4 +1,4 @@
-//! Who coordinates transactions.
+//! Transaction coordinators of a broker.
 
 use std::sync::Arc;
 
@@ -9,14 +9,15 @@ use pharos_metadata::MetadataStore;
 
 use crate::settings::{Engine, Settings};
 
-/// Who coordinates them, or what clients hear instead.
+/// Transaction coordinators, or the error that clients receive instead.
 pub(crate) type Offered = Result<Arc<Transactions>, &'static str>;
 
 /// As Pulsar says it.
 const OFF: &str = "Transactions are not enabled.";
 const NOT_IN_A_CLUSTER: &str = "Transactions are not supported by a cluster of brokers over bookies.";
 
-/// How many coordinators there are: those that clients may use, and those of an earlier run, which may have something to end.
+/// Number of coordinators: those that clients may use, and those of an earlier run, which may have transactions to
+/// end.
 pub(crate) async fn coordinators(settings: &Settings, metadata: &dyn MetadataStore) -> anyhow::Result<u32> {
     if settings.cluster.engine == Engine::BookKeeper {
         return Ok(0);
@@ -40,7 +41,7 @@ pub(crate) async fn open(settings: &Settings, broker: &Broker) -> anyhow::Result
     opened.context("cannot open the transaction coordinators")
 }
 
-/// What clients are offered.
+/// Transaction coordinators offered to clients.
 pub(crate) fn offered(settings: &Settings, transactions: &Arc<Transactions>) -> Offered {
     if settings.cluster.engine == Engine::BookKeeper {
         return Err(NOT_IN_A_CLUSTER);

@@ -43,7 +43,7 @@ pub fn folder(path: &Path) -> OffloadTarget {
     }
 }
 
-/// What a driver's name stands for.
+/// Implementation of a driver name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Driver {
     S3,
@@ -69,7 +69,7 @@ fn driver(target: &OffloadTarget) -> Result<Driver, OffloadError> {
     ))
 }
 
-/// Whether new objects may go there.
+/// Checks that new objects may be stored there.
 pub(crate) fn check(target: &OffloadTarget, options: &Options) -> Result<(), OffloadError> {
     match driver(target)? {
         Driver::S3 => {
@@ -105,7 +105,7 @@ pub(crate) fn check(target: &OffloadTarget, options: &Options) -> Result<(), Off
     }
 }
 
-/// What is at a target. Asks nothing of it yet.
+/// Opens a target. Sends no request to it yet.
 pub(crate) fn open(target: &OffloadTarget, options: &Options) -> Result<Backing, OffloadError> {
     match driver(target)? {
         Driver::S3 => Ok(Backing::Objects(Arc::new(open_s3(target, options)?))),

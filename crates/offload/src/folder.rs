@@ -22,7 +22,7 @@ use pharos_runtime::run_blocking;
 /// Pieces that one call of the system writes; it takes no more than 1024.
 const PIECES_MAX: usize = 512;
 
-/// One folder. Cheap to clone.
+/// Folder as an object store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     fs: Arc<dyn Fs>,

@@ -107,7 +107,7 @@ impl Offloader {
         })
     }
 
-    /// What was done since the start.
+    /// Counters since the start.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {

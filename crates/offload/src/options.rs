@@ -26,19 +26,19 @@ pub struct Options {
     pub folders_in: Option<PathBuf>,
     /// The file system on which folders are.
     pub fs: Arc<dyn Fs>,
-    /// Who we are to S3.
+    /// S3 credentials.
     pub credentials: Credentials,
-    /// How S3 encrypts new objects.
+    /// Encryption of new objects in S3.
     pub encryption: Encryption,
-    /// How long one request may take. Default 2 minutes.
+    /// Timeout of one request. Default 2 minutes.
     pub request_timeout: Duration,
-    /// How often a request that failed for the moment is tried again, within `retry_timeout`. Default 5.
+    /// Maximum retries of a request that failed temporarily, within `retry_timeout`. Default 5.
     pub retries_max: usize,
     /// See `retries_max`. Default 1 minute.
     pub retry_timeout: Duration,
 }
 
-/// How S3 encrypts what is written, with keys that stay there. All who may read an object get it decrypted.
+/// Encryption of written objects in S3, with keys that stay there. All who may read an object get it decrypted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Encryption {
     /// As the bucket says by itself.
@@ -48,12 +48,12 @@ pub enum Encryption {
     S3,
     /// With a key of the key management service (SSE-KMS).
     Kms {
-        /// Which; empty for the one that the service has for S3.
+        /// Key id; empty for the service's default S3 key.
         key_id: String,
     },
 }
 
-/// Where S3 credentials come from.
+/// Source of S3 credentials.
 #[derive(Clone, Default)]
 pub enum Credentials {
     /// As Amazon's tools find them: `AWS_ACCESS_KEY_ID` and its companions, a web identity, the container's or the machine's role.

@@ -24,7 +24,7 @@ const INDEX_BYTES_MAX: u64 = 64 << 20;
 const INDEXES_MEMORY: usize = 32 << 20;
 /// Ledgers whose index is kept.
 const INDEXES_MAX: usize = 1024;
-/// How often a fetch whose checksum is wrong is made: once more, in case the way and not the object is damaged.
+/// Number of fetches if the checksum is wrong: one retry, in case the transfer and not the object is damaged.
 const FETCHES: usize = 2;
 
 type IndexCell = Arc<OnceCell<Arc<Index>>>;

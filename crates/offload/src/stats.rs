@@ -1,4 +1,4 @@
-//! What an offloader has done, for the metrics page.
+//! Counters of an offloader, for the metrics page.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

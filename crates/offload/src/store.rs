@@ -14,7 +14,7 @@ use pharos_ledger::offload::{OffloadError, OffloadTarget};
 use crate::drivers;
 use crate::folder::{Folder, Staged};
 
-/// What is at a target.
+/// Kind of storage behind a target.
 #[derive(Clone)]
 pub(crate) enum Backing {
     /// An object store beyond the network.
@@ -23,7 +23,7 @@ pub(crate) enum Backing {
     Folder(Folder),
 }
 
-/// One target's store. Cheap to clone.
+/// Store of one target. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Store {
     at: Backing,
@@ -38,7 +38,7 @@ pub(crate) enum ObjectWriter {
     Staged(Staged),
 }
 
-/// What a store said when it did not do what it was asked for.
+/// Failure of a write to a store.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteFailure {
     #[error(transparent)]
@@ -94,7 +94,7 @@ impl Store {
         }
     }
 
-    /// Where it is, for messages.
+    /// Location of the target, for messages.
     pub(crate) fn place(&self) -> String {
         self.target.to_string()
     }
@@ -240,7 +240,7 @@ impl Store {
     }
 }
 
-/// What objects of an object store carry; files of a folder carry nothing.
+/// Attributes of the objects in an object store; files of a folder have none.
 fn attributes() -> Attributes {
     let (key, value) = drivers::VERSION_METADATA;
     [(Attribute::Metadata(key.into()), value)].into_iter().collect()

@@ -11,7 +11,7 @@ use crate::listeners;
 use crate::producer::{Producer, ProducerSlot};
 use crate::stall::Stalling;
 
-/// What ends on a connection that goes on.
+/// Closes producers and consumers on a connection that stays open.
 pub(crate) struct Ending<'a>(pub(crate) &'a Connection);
 
 impl Ending<'_> {

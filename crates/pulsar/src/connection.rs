@@ -1,11 +1,12 @@
-//! One client connection: its socket, its producers and consumers, and the turns in which it reads and writes.
+//! Client connection: its socket, its producers and consumers, and its turns for reading and writing.
 //!
 //! Owned by its shard and touched by no other. Reading is a task; writing happens in turns that the shard gives
-//! ([`ConnectionHandle::flush_turn`]), so that a message for a hundred thousand consumers wakes no task. Commands are handled in the
-//! order in which they came; those that must wait for the topic's home run as tasks and answer when they are done.
+//! ([`ConnectionHandle::flush_turn`]), so that a message for a hundred thousand consumers wakes no task. Commands are
+//! handled in the order of arrival; those that must wait for the topic's home run as tasks and answer when they are
+//! done.
 //!
-//! Always true: a producer or consumer id is in its map exactly from the moment its command came until it was closed;
-//! what is in flight (sends without a receipt) is counted, and reading stops while there is too much of it.
+//! Always true: a producer or consumer id is in its map exactly from the arrival of its command until it is closed;
+//! what is in flight (sends without a receipt) is counted, and reading pauses while there is too much of it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -41,19 +42,19 @@ use crate::tenant_connections::TenantConnections;
 /// Unwritten answers at which reading stops: a peer that asks and does not listen must not fill our memory.
 const ANSWERS_BYTES_MAX: usize = 4 << 20;
 
-/// Who knows of a connection with which nothing is under way: the shard and the reading task.
+/// Number of references to a connection with no work under way: the shard's and the reading task's.
 const KNOWN_TO: usize = 2;
 
 /// The client, since CONNECT: who it is, and what it said of itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// Who it is, and how that was established.
+    /// Authenticated identity, and the method that established it.
     pub(crate) principal: Principal,
     pub(crate) protocol_version: i32,
     pub(crate) client_version: Arc<str>,
-    /// What it showed.
+    /// Credentials that the client presented.
     pub(crate) credential: Credential,
-    /// It counts for its role.
+    /// Its count against the limit of its role.
     pub(crate) _counted: Option<Arc<LimitHold>>,
 }
 
@@ -85,7 +86,7 @@ pub(crate) struct Connection {
     pub(crate) listener: Option<Arc<str>>,
     /// The certificate that the client has shown, by which it may be known.
     pub(crate) certificate: Option<Arc<PeerCertificate>>,
-    /// It counts here.
+    /// Shard and position that count the connection.
     pub(crate) place: Place,
     /// A producer, consumer or watcher came: it stays on this shard.
     is_settled: Cell<bool>,
@@ -97,18 +98,18 @@ pub(crate) struct Connection {
     pub(crate) tenants: Rc<TenantConnections>,
     /// The topics that consumers here listen to.
     pub(crate) groups: RefCell<Groups>,
-    /// Those of them that may have something to write.
+    /// The dispatch groups that may have something to write.
     pub(crate) due: Rc<DueGroups>,
     /// Entries that dispatchers chose for consumers here.
     pub(crate) dispatched: RefCell<Queue>,
-    /// Whether the socket takes nothing, and what became of what it should have taken.
+    /// Stall state of the socket, and of the entries that it should have taken.
     pub(crate) stall: Stall,
     pub(crate) producers: RefCell<Producers>,
     pub(crate) consumers: RefCell<HashMap<u64, ConsumerSlot>>,
     /// Consumers that went to other brokers lately.
     pub(crate) sent_away: RefCell<SentAway>,
     pub(crate) watchers: RefCell<HashMap<u64, Rc<Notify>>>,
-    /// What is read and not answered yet.
+    /// Input that is read and not answered yet.
     pub(crate) read_ahead: ReadAhead,
     /// Requests that wait for their answer.
     pub(crate) requests_waiting: WaitingRequests,
@@ -116,7 +117,7 @@ pub(crate) struct Connection {
     pub(crate) list_turns: ListTurns,
     closed: Cell<bool>,
     pub(crate) closing: Notify,
-    /// When anything last came, for keep-alive.
+    /// Time of the last input, for keep-alive.
     pub(crate) heard_at: Cell<u64>,
     /// A PING is unanswered since then; 0 when none is.
     pub(crate) pinged_at: Cell<u64>,
@@ -167,7 +168,7 @@ impl Connection {
         })
     }
 
-    /// What it was before it lived on a shard, and the writing half of its socket.
+    /// Returns the connection to its state before it was bound to a shard, with the writing half of its socket.
     pub(crate) fn into_unsettled(self) -> (Unsettled, WriteHalf) {
         let unsettled = Unsettled {
             server: self.server,
@@ -185,8 +186,8 @@ impl Connection {
         self.is_settled.set(true);
     }
 
-    /// Whether it may be handed on to another shard: it has nothing here, and only its shard and its reading task know
-    /// of it.
+    /// True if the connection may move to another shard: it has nothing here, and only its shard and its reading task
+    /// refer to it.
     pub(crate) fn may_move(self: &Rc<Self>) -> bool {
         !self.is_settled.get()
             && !self.closed.get()
@@ -195,7 +196,7 @@ impl Connection {
             && Rc::strong_count(self) == KNOWN_TO
     }
 
-    /// Whether the consumer of that id is still the one of this key.
+    /// True if the consumer of that id is still the one with this key.
     pub(crate) fn consumer_is(&self, consumer_id: u64, key: ConsumerKey) -> bool {
         matches!(self.consumers.borrow().get(&consumer_id), Some(ConsumerSlot::Ready(consumer)) if consumer.key == key)
     }
@@ -213,7 +214,7 @@ impl Connection {
         self.peer.borrow().protocol_version
     }
 
-    /// Who the client is.
+    /// Returns the client's principal.
     pub(crate) fn principal(&self) -> Principal {
         self.peer.borrow().principal.clone()
     }
@@ -236,7 +237,7 @@ impl Connection {
         }
     }
 
-    /// Whether reading must pause: too much in flight, or too many answers unread.
+    /// True if reading must pause: too much in flight, or too many answers unread.
     pub(crate) fn is_saturated(&self) -> bool {
         self.read_ahead.is_enough()
             || self

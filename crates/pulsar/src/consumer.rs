@@ -11,7 +11,7 @@ use pharos_topic::SubscriptionType;
 
 use crate::limits::TenantHold;
 
-/// What stands under a consumer id.
+/// State of a consumer id.
 pub(crate) enum ConsumerSlot {
     /// SUBSCRIBE came and is not answered yet.
     Creating {
@@ -20,10 +20,10 @@ pub(crate) enum ConsumerSlot {
         /// The last consumer that the broker closed under this id meanwhile: it may be the one that comes.
         closed: Option<ConsumerKey>,
     },
-    /// It was told that it is there, and is to go to another broker, which it hears with its first FLOW: some clients cannot take a
-    /// CLOSE_CONSUMER before.
+    /// The client was told that the consumer is attached, but must go to another broker. CLOSE_CONSUMER is sent at
+    /// its first FLOW: some clients cannot take it before.
     Elsewhere(Arc<BrokerAddresses>),
-    /// It is attached.
+    /// The consumer is attached.
     Ready(Consumer),
 }
 
@@ -36,24 +36,24 @@ pub(crate) struct Consumer {
     /// Newest epoch that the client named. Stamped on dispatched messages; a stream consumer starts with it when it becomes active.
     pub(crate) epoch: Cell<Option<u64>>,
     pub(crate) name: Arc<str>,
-    /// It counts for its tenant.
+    /// Its count against the tenant's quota.
     pub(crate) counted: TenantHold,
     pub(crate) messages_out: Cell<u64>,
     pub(crate) bytes_out: Cell<u64>,
 }
 
-/// How it gets its messages.
+/// Source of a consumer's messages.
 pub(crate) enum Attached {
-    /// It listens here.
+    /// The consumer listens on this shard.
     Listening(ConsumerHandle),
-    /// Of Failover, not the active one.
+    /// A Failover consumer that is not the active one.
     Dormant {
-        /// What it would accept.
+        /// Permits that it would accept.
         permits: u32,
     },
     /// The topic's home chooses its messages.
     Dispatched {
-        /// What the client granted and the home was told, for stats.
+        /// Permits granted by the client and passed to the home, for stats.
         permits: Cell<i64>,
     },
 }

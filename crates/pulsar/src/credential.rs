@@ -1,4 +1,4 @@
-//! What a client showed when it connected, and when it must show it again.
+//! Credentials that a client presented when it connected, and the time when it must present them again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use pharos_wire::answer;
 
 use crate::connection::Connection;
 
-/// What a client showed. Moves with its connection.
+/// Credentials that a client presented. They move with its connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Credential {
     /// Its kind: what a challenge asks for.
@@ -20,16 +20,16 @@ pub(crate) struct Credential {
     expires_at_ms: Option<u64>,
     /// The client knows challenges.
     may_refresh: bool,
-    /// When it was last looked at.
+    /// Time of the last check.
     looked_at: Nanos,
     asked: Asked,
-    /// What it proved with it; of a proxy also what its client did.
+    /// Identities that it proved with them; for a proxy also those that its client proved.
     proved: Vec<Identity>,
-    /// Of the list of revoked tokens by which that was let in.
+    /// Revision of the list of revoked tokens at admission.
     revision: u64,
 }
 
-/// How far asking for new credentials has come.
+/// Progress of a request for new credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     No,
@@ -39,7 +39,7 @@ enum Asked {
     Answered,
 }
 
-/// What is to be done.
+/// Action that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,
@@ -66,7 +66,8 @@ impl Credential {
         }
     }
 
-    /// The same, having proved this when the list of revoked tokens was at `revision`.
+    /// Returns the same credential with these proved identities, checked against the list of revoked tokens at
+    /// `revision`.
     pub(crate) fn proving(self, proved: Vec<Identity>, revision: u64) -> Self {
         Self {
             proved,
@@ -75,7 +76,7 @@ impl Credential {
         }
     }
 
-    /// What must be looked for in a list of revoked tokens that has changed since the last look.
+    /// Returns the identities to look for in the list of revoked tokens, if it has changed since the last look.
     fn look_for_revoked(&mut self, revision: u64) -> &[Identity] {
         if std::mem::replace(&mut self.revision, revision) == revision {
             return &[];

@@ -1,23 +1,24 @@
-//! What is asked about each command before it does anything. A command without a decision does not compile.
+//! Authorization decision for each command, made before the command does anything. A command without a decision does
+//! not compile.
 
 use pharos_auth::Action;
 use pharos_wire::CommandType;
 
-/// What is asked about a command.
+/// Authorization that a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It says who the client is. Nothing else is taken before it.
+    /// Authenticates the client. No other command is accepted before it.
     Proves,
-    /// One of these actions, on what the command names; which one follows from what is in it.
+    /// Needs one of these actions on the resource that the command names; its content decides which one.
     Asks(&'static [Action]),
-    /// One of these actions, on the subscription of a consumer that was let in earlier. It is asked again.
+    /// Needs one of these actions on the subscription of a consumer that was admitted earlier. It is checked again.
     AsksOfConsumer(&'static [Action]),
-    /// It belongs to a producer, consumer or watch of this connection, which was let in. Nothing is asked again.
+    /// Belongs to a producer, consumer or watch of this connection that was admitted. Nothing is checked again.
     Attached,
-    /// It concerns the connection alone.
+    /// Concerns the connection alone.
     Connection,
-    /// It is about a transaction of the client's own: only the role that made one may. What it adds to that is asked about as a producer
-    /// there would be ([`Action::Produce`]), or a consumer ([`Action::Consume`]).
+    /// Concerns a transaction of the client's own: only the role that created it may use it. Partitions added to it
+    /// are checked as for a producer ([`Action::Produce`]), subscriptions as for a consumer ([`Action::Consume`]).
     OwnTransaction,
     /// Answered with an error: no client has reason to send it.
     NotServed,
@@ -25,7 +26,7 @@ pub enum Decision {
     OfBrokers,
 }
 
-/// What is asked about a command.
+/// Returns the authorization that a command needs.
 #[must_use]
 pub fn decision(command: CommandType) -> Decision {
     use CommandType as C;

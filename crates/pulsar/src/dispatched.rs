@@ -17,7 +17,7 @@ const READ_ENTRIES_MAX: usize = 64;
 /// Their bytes; the first may be larger.
 const READ_BYTES_MAX: usize = 512 << 10;
 
-/// One entry for one consumer.
+/// Entry for a consumer.
 pub(crate) struct Item {
     pub(crate) consumer_id: u64,
     pub(crate) key: ConsumerKey,
@@ -65,7 +65,7 @@ impl Queue {
         self.items.is_empty()
     }
 
-    /// Whether it holds any payload.
+    /// True if it holds any payload.
     pub(crate) fn holds(&self) -> bool {
         self.here > 0
     }
@@ -89,7 +89,7 @@ impl Queue {
         *self = Self::default();
     }
 
-    /// Whether a payload cannot be read again once it is dropped.
+    /// True if a payload cannot be read again once it is dropped.
     pub(crate) fn has_unstored(&self) -> bool {
         self.items
             .iter()

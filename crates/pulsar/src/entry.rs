@@ -1,11 +1,12 @@
-//! Where connections are until it is known who their client is: threads of their own, which stand back behind the shards.
+//! Threads for connections that are not authenticated yet, at a lower priority than the shards.
 //!
 //! ```text
 //!   accepted ──► PROXY header, TLS ──► CONNECT, whole and in time ──► who is it? ──► the shard of its place: CONNECTED
 //!                                      └─ else closed                 └─ refused: ERROR -1, closed
 //! ```
-//! A flood of peers that are never let in costs the shards nothing but the processor time that is left over: they see a connection
-//! when its client has proved who it is. As many of these threads as shards, since handshakes of TLS are work.
+//! A flood of unauthenticated peers costs the shards nothing but the processor time that is left over: they receive a
+//! connection when its client is authenticated. As many of these threads as shards, since TLS handshakes are
+//! expensive.
 
 use std::io;
 use std::rc::Rc;
@@ -35,12 +36,12 @@ use crate::shared::Server;
 
 /// Room for the first read: as much as most clients say.
 const FIRST_READ_BYTES: usize = 512;
-/// How long a peer that is refused may take to read why.
+/// Maximum time for a refused peer to read the reason.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
-/// How often shards are told how many were not let in.
+/// Interval at which shards are told the number of refused connections.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
 
-/// Why a connection was not let in.
+/// Reason why a connection was not admitted.
 #[derive(Debug, thiserror::Error)]
 enum EntryError {
     #[error("it left")]
@@ -58,11 +59,11 @@ enum EntryError {
     Refused,
 }
 
-/// What the threads share.
+/// State shared by the entry threads.
 struct EntryThreads {
     server: Arc<Server>,
     broker: Broker,
-    /// How long a client may take to say CONNECT.
+    /// Maximum time for a client to send CONNECT.
     connect_time_max: Duration,
     /// Connections that were not let in and that no shard has heard of.
     turned_away: AtomicU64,

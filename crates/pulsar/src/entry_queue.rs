@@ -20,7 +20,7 @@ pub(crate) struct Newcomer {
 #[derive(Clone)]
 pub(crate) struct EntryQueue(Arc<[mpsc::Sender<Newcomer>]>);
 
-/// What comes to each of the threads.
+/// Queues of new connections, one for each thread.
 pub(crate) struct Newcomers(pub(crate) Vec<mpsc::Receiver<Newcomer>>);
 
 impl EntryQueue {

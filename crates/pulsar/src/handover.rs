@@ -20,7 +20,7 @@ use pharos_wire::{Command, Frame, answer};
 use crate::connection::{Connection, Unsettled};
 use crate::reader::{self, Unhandled};
 
-/// How a connection comes to a shard.
+/// Origin of a connection on a shard.
 enum Arrival {
     New,
     FromOtherShard,
@@ -85,7 +85,8 @@ fn welcome(connection: &Connection) {
     ));
 }
 
-/// Where a connection should live because of this command: a place on the home shard of its first producer's topic.
+/// Returns a better position for the connection because of this command: one on the home shard of its first
+/// producer's topic.
 pub(crate) fn better_place(connection: &Rc<Connection>, command: &Command) -> Option<Place> {
     let Command::Producer(request) = command else {
         return None;

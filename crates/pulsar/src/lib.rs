@@ -41,7 +41,7 @@ mod turn;
 pub use decision::{Decision, decision};
 pub use limits::ClientLimits;
 pub use listeners::{Door, ListenerOptions};
-/// How the entries are encoded that this front door stores.
+/// Encoding of the entries that this protocol handler stores.
 pub use pharos_wire::message::PulsarEntries;
 pub use server::{InnerDoor, Options, open};
 pub use shared::Server;

@@ -1,7 +1,7 @@
-//! What one connection, one role and one tenant may have at most, and the tables that count it.
+//! Limits of one connection, one role and one tenant, and the tables that count their use.
 //!
-//! The bounds are such as no honest client meets; they keep one that is not from taking the memory of all others. A connection's own
-//! things it counts itself; what a role or a tenant has on all connections is counted here.
+//! No honest client reaches the limits; they keep a dishonest one from taking the memory of all others. A connection
+//! counts its own resources; those of a role or a tenant on all connections are counted here.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -68,7 +68,7 @@ impl Default for ClientLimits {
     }
 }
 
-/// One more of what a role or a tenant has; counted until it is dropped.
+/// Count against the quota of a role or a tenant, until it is dropped.
 pub(crate) type LimitHold = QuotaHold<Arc<str>>;
 
 /// A producer or consumer as its tenant counts it, and its connection with it; until it is dropped.
@@ -135,8 +135,8 @@ impl Limiter {
         self.roles.enter(role.clone()).map(Some).map_err(refused)
     }
 
-    /// How long a request has to wait because its role asks too fast; the role that a proxy asks for. Who has none counts with all of
-    /// its address (`/ip:port`).
+    /// Returns the time that a request has to wait because its role exceeds the request rate; for a proxy, the
+    /// original role. A client without a role counts with all of its address (`/ip:port`).
     pub(crate) fn request(&self, who: &Principal, address: &str) -> Duration {
         if self.limits.request_rate == 0 {
             return Duration::ZERO;
@@ -239,7 +239,7 @@ impl Limiter {
     }
 }
 
-/// What counts as a client's address; `printed` is `/ip:port`, as stats show it.
+/// Returns the network that counts as a client's address; `printed` is `/ip:port`, as stats show it.
 pub(crate) fn network_of_client(printed: &str) -> Option<IpAddr> {
     let address: SocketAddr = printed.strip_prefix('/')?.parse().ok()?;
     Some(network_of(address.ip()))

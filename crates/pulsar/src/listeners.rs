@@ -12,7 +12,7 @@ use pharos_wire::answer::BrokerUrls;
 
 use crate::connection::Connection;
 
-/// What is advertised, and where it is listened for.
+/// Advertised addresses and the bind addresses of the listeners.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerOptions {
     /// Addresses by name.
@@ -28,9 +28,9 @@ pub struct ListenerOptions {
 pub struct Door {
     /// Name of the listener.
     pub listener: String,
-    /// Where; port 0 takes any.
+    /// Bind address; port 0 takes any.
     pub address: SocketAddr,
-    /// What connections go through; `None`: nothing.
+    /// Entrance (PROXY header, TLS) for its connections; `None`: none.
     pub entrance: Option<Arc<Entrance>>,
 }
 
@@ -53,8 +53,8 @@ pub(crate) fn urls_at(other: &BrokerAddresses, listener: Option<&str>) -> Option
     }
 }
 
-/// What the client of `connection` is told of the broker that serves its topic now. One that came by a door of no listener may be of any,
-/// where there are some: it looks up, with the name that it has.
+/// Returns the addresses for the client of `connection` of the broker that serves its topic now. None if named
+/// listeners exist and the connection came through none of them: the client looks up, with the name that it has.
 pub(crate) fn urls_of_next(connection: &Connection, next: Option<&BrokerAddresses>) -> BrokerUrls {
     let listener = connection.listener.as_deref();
     if listener.is_none() && !connection.server.listeners.is_empty() {

@@ -1,4 +1,4 @@
-//! What a connection has yet to write, and who wants to know when it was written.
+//! Output that a connection has yet to write, and the events to report once it is written.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ thread_local! {
     static POOL: BufferPool<Outgoing> = const { BufferPool::new() };
 }
 
-/// What is to be done when the stream has got so far.
+/// Event that is due when the stream reaches an offset.
 struct Mark {
     /// Offset in what this connection ever wrote.
     end: u64,
@@ -47,7 +47,7 @@ pub(crate) enum Written {
     },
 }
 
-/// Where a dispatched payload comes from.
+/// Source of a dispatched payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) topic: TopicId,
@@ -103,12 +103,12 @@ impl Outgoing {
         self.queue.is_empty()
     }
 
-    /// Whether nothing is queued and no event of what was is due.
+    /// True if nothing is queued and no event of earlier output is due.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.marks.is_empty()
     }
 
-    /// Whether one more message may be dealt.
+    /// True if there is room for another message.
     pub(crate) fn has_room(&self) -> bool {
         self.queue.has_room()
     }
@@ -150,12 +150,12 @@ impl Outgoing {
         }
     }
 
-    /// Whether it holds the payload of such a message.
+    /// True if it holds the payload of such a message.
     pub(crate) fn holds_dispatched(&self) -> bool {
         self.dispatched.iter().any(|it| it.held.is_some())
     }
 
-    /// Whether such a payload cannot be read again once it is dropped.
+    /// True if such a payload cannot be read again once it is dropped.
     pub(crate) fn has_unstored(&self) -> bool {
         let mut held = self.dispatched.iter().filter_map(|it| it.held.as_ref());
         held.any(|held| !held.is_stored())

@@ -11,12 +11,12 @@ use pharos_wire::command::Command;
 
 use crate::limits::TenantHold;
 
-/// How long sends to a producer that the broker closed are ignored instead of closing the connection.
+/// Time during which sends to a producer that the broker closed are ignored instead of closing the connection.
 const FORGIVEN_NANOS: u64 = 30_000_000_000;
-/// How many such producers are remembered.
+/// Maximum number of such producers that are remembered.
 const FORGIVEN_MAX: usize = 1024;
 
-/// What stands under a producer id.
+/// State of a producer id.
 pub(crate) enum ProducerSlot {
     /// PRODUCER came and is not answered yet.
     Creating {
@@ -25,7 +25,7 @@ pub(crate) enum ProducerSlot {
         /// The last producer that the broker closed under this id meanwhile: it may be the one that comes.
         closed: Option<ProducerKey>,
     },
-    /// It may send.
+    /// The producer may send.
     Ready(Producer),
 }
 
@@ -34,17 +34,17 @@ pub(crate) struct Producer {
     pub(crate) topic: TopicId,
     pub(crate) key: ProducerKey,
     pub(crate) name: String,
-    /// What PRODUCER_SUCCESS said, should PRODUCER be sent again.
+    /// Schema version in PRODUCER_SUCCESS, for a repeated PRODUCER.
     pub(crate) schema_version: bytes::Bytes,
-    /// The same.
+    /// Last sequence id in PRODUCER_SUCCESS, for a repeated PRODUCER.
     pub(crate) last_sequence_id: i64,
-    /// It counts for its tenant.
+    /// Its count against the tenant's quota.
     pub(crate) counted: Option<TenantHold>,
-    /// It waits for exclusive access.
+    /// True if it waits for exclusive access.
     pub(crate) waiting: bool,
     /// Sends that went to the topic's home.
     sent: u64,
-    /// How many of these were answered.
+    /// Number of these that were answered.
     answered: u64,
     /// Sends that were refused here; they are answered in their turn.
     refused: VecDeque<Refused>,
@@ -69,7 +69,7 @@ impl Producer {
         }
     }
 
-    /// Whether a send is unanswered.
+    /// True if a send is unanswered.
     fn is_busy(&self) -> bool {
         self.answered < self.sent || !self.refused.is_empty()
     }
@@ -93,7 +93,7 @@ impl Producer {
 
 /// A send that the connection refused itself, without asking the topic's home.
 pub(crate) struct Refused {
-    /// How many sends to the home came before it, since the producer was made.
+    /// Number of sends to the home before it, since the producer was created.
     after: u64,
     sequence_id: u64,
     refusal: Refusal,
@@ -114,7 +114,7 @@ pub(crate) struct Producers {
     forgiven: VecDeque<(u64, Nanos)>,
 }
 
-/// Whether a send may go on.
+/// Routing decision for a send.
 pub(crate) enum SendTo {
     /// To this producer of this topic.
     Producer(TopicId, ProducerKey),
@@ -149,7 +149,7 @@ impl Producers {
         self.slots.keys().copied().collect()
     }
 
-    /// Those that are attached at their topic's home.
+    /// Returns the producers that are attached at their topic's home.
     pub(crate) fn ready(&self) -> Vec<(TopicId, ProducerKey)> {
         self.slots
             .values()
@@ -160,7 +160,7 @@ impl Producers {
             .collect()
     }
 
-    /// Where a send goes.
+    /// Returns the routing decision for a send.
     pub(crate) fn send_to(&mut self, id: u64) -> SendTo {
         match self.slots.get_mut(&id) {
             Some(ProducerSlot::Ready(producer)) if producer.closed_by.is_empty() => {

@@ -1,4 +1,4 @@
-//! Who a client is that says CONNECT.
+//! Authentication of a client that sends CONNECT.
 
 use std::sync::Arc;
 
@@ -97,7 +97,8 @@ impl Stranger {
         Ok((principal, credential.proving(proved, revision), counted))
     }
 
-    /// For whom a proxy asks: as it says, or as its client's own credentials say where those are checked, and then what they prove.
+    /// Returns the original principal of a proxy: as the proxy states it, or as its client's own credentials prove it
+    /// where those are checked.
     async fn original_of(
         &self,
         connect: &CommandConnect,
@@ -125,7 +126,7 @@ impl Stranger {
         Ok((Some(identity.role.clone()), Some(identity)))
     }
 
-    /// What it hears when it is not let in.
+    /// Returns the answer to a client that is not admitted.
     pub(crate) fn refusal(&self, refused: &Refused) -> Command {
         refusal(&self.server, &self.principal(), &self.address, refused)
     }
@@ -137,7 +138,7 @@ pub(crate) fn certificate_role(certificate: Option<&PeerCertificate>) -> Option<
     trusted.common_name.as_deref().map(Arc::from)
 }
 
-/// Why a client was not let in.
+/// Reason why a client was not admitted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error(transparent)]
@@ -150,7 +151,7 @@ pub(crate) enum Refused {
     Limited(Refusal),
 }
 
-/// What Pulsar calls the kind of the client's credentials.
+/// Returns Pulsar's name of the client's authentication method.
 fn method_of(connect: &CommandConnect) -> String {
     let legacy = || match connect
         .auth_method
@@ -164,7 +165,8 @@ fn method_of(connect: &CommandConnect) -> String {
     named.unwrap_or_else(|| legacy().to_owned())
 }
 
-/// What a client hears that is not let in: that it failed, and no more. The reason is for the logs.
+/// Returns the answer to a client that is not admitted: authentication failed, and no more. The reason is for the
+/// logs.
 pub(crate) fn refusal(server: &Server, who: &Principal, address: &str, refused: &Refused) -> Command {
     server.access.note_authentication(who, Some(&refused.to_string()));
     if let Some(untold) = server.peer_log.enter() {

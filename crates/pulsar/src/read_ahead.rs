@@ -1,4 +1,5 @@
-//! How much of a connection is read before it is answered: what is in flight is counted, and reading pauses while that is too much.
+//! Limit of what is read from a connection before it is answered: input in flight is counted, and reading pauses
+//! while there is too much.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,7 +18,7 @@ pub(crate) struct ReadAhead {
     sends: Cell<u32>,
     /// Their bytes, which are in the budget of the process as well.
     bytes: Cell<u64>,
-    /// Whose budget that is.
+    /// Shard that owns the budget.
     shard: Rc<Shard>,
     resumed: Notify,
 }
@@ -32,24 +33,24 @@ impl ReadAhead {
         }
     }
 
-    /// Whether reading must pause.
+    /// True if reading must pause.
     pub(crate) fn is_enough(&self) -> bool {
         self.sends.get() >= SENDS_MAX || self.bytes.get() >= BYTES_MAX
     }
 
-    /// Whether reading that paused may go on.
+    /// True if paused reading may resume.
     pub(crate) fn may_resume(&self) -> bool {
         self.sends.get() <= SENDS_MAX / 2 && self.bytes.get() <= BYTES_MAX / 2
     }
 
-    /// One send more is in flight.
+    /// Counts a send in flight.
     pub(crate) fn began(&self, bytes: usize) {
         self.sends.set(self.sends.get() + 1);
         self.bytes.set(self.bytes.get() + bytes as u64);
         self.shard.shared.publish_budget.take(bytes as u64);
     }
 
-    /// One send was answered.
+    /// Removes an answered send from the count.
     pub(crate) fn ended(&self, bytes: u32) {
         self.all_ended(1, u64::from(bytes));
     }

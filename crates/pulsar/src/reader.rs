@@ -23,26 +23,26 @@ use crate::handlers;
 use crate::handover;
 use crate::requests;
 
-/// What says how long a frame is.
+/// Size of a frame's length field, in bytes.
 const LENGTH_BYTES: usize = 4;
-/// How often it is looked at whether a large frame takes too long.
+/// Interval of checks for large frames that take too long.
 const FRAME_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Frames handled before other connections of the shard get their turn.
 const FRAMES_PER_TURN: usize = 512;
 
-/// What was read on another shard and is to be handled here.
+/// Input that was read on another shard and is to be handled here.
 pub(crate) struct Unhandled {
     pub(crate) frame: Option<Frame>,
-    /// What came after it.
+    /// Bytes after the frame.
     pub(crate) rest: BytesMut,
 }
 
-/// How it goes on after some reading.
+/// Next action after some reading.
 enum Next {
     Read,
     /// The connection is over.
     Close,
-    /// It should live elsewhere, where this is handled as the first.
+    /// Moves the connection to another shard, which handles this frame first.
     Move(Place, Box<Frame>),
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn run(connection: Rc<Connection>, mut stream: ReadHalf, unhand
     }
 }
 
-/// What was read and not handled yet.
+/// Input that is read and not handled yet.
 #[derive(Default)]
 struct Input {
     buffer: ReadBuffer,
@@ -139,7 +139,7 @@ impl Input {
         }
     }
 
-    /// What the frame lacks with which the buffer begins; `None` while its length is not known.
+    /// Number of bytes missing from the frame at the start of the buffer; `None` while its length is not known.
     fn missing(&self) -> Option<usize> {
         let bytes = self.buffer.as_slice();
         (bytes.len() >= LENGTH_BYTES).then(|| frame::missing_bytes(bytes))

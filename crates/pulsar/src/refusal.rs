@@ -8,7 +8,7 @@ use pharos_catalog::{PartitionedMetadataError, PatternError};
 use pharos_wire::answer::Refusal;
 use pharos_wire::proto::ServerError;
 
-/// Why an action was not done; `failed` says it of one that was tried.
+/// Returns the refusal of an action; `failed` converts the error of one that was tried.
 pub(crate) fn of<E: std::error::Error>(refused: &Refused<E>, failed: impl FnOnce(&E) -> Refusal) -> Refusal {
     match refused {
         Refused::Denied(denied) => of_denied(denied),
@@ -25,7 +25,7 @@ pub(crate) fn of_denied(denied: &Denied) -> Refusal {
     Refusal::new(code, denied.to_string())
 }
 
-/// Why a producer could not be created.
+/// Returns the refusal for a producer that could not be created.
 pub(crate) fn of_produce(error: &ProduceError) -> Refusal {
     match error {
         ProduceError::Topic(error) => of_topic(error),
@@ -36,7 +36,7 @@ pub(crate) fn of_produce(error: &ProduceError) -> Refusal {
     }
 }
 
-/// Why a consumer could not be created.
+/// Returns the refusal for a consumer that could not be created.
 pub(crate) fn of_consume(error: &ConsumeError) -> Refusal {
     match error {
         ConsumeError::Topic(error) => of_topic(error),
@@ -46,7 +46,7 @@ pub(crate) fn of_consume(error: &ConsumeError) -> Refusal {
     }
 }
 
-/// Why a schema could not be added.
+/// Returns the refusal for a schema that could not be added.
 pub(crate) fn of_add_schema(error: &AddSchemaError) -> Refusal {
     match error {
         AddSchemaError::NoTopic(_) => Refusal::new(ServerError::TopicNotFound, error.to_string()),
@@ -54,7 +54,7 @@ pub(crate) fn of_add_schema(error: &AddSchemaError) -> Refusal {
     }
 }
 
-/// Why a schema was refused.
+/// Returns the refusal for a rejected schema.
 fn of_schema(error: &SchemaError) -> Refusal {
     let code = match error {
         SchemaError::Store(_) => ServerError::MetadataError,
@@ -64,7 +64,7 @@ fn of_schema(error: &SchemaError) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// Why a topic's place or partitions could not be told.
+/// Returns the refusal for a failed lookup of a topic's broker or partitions.
 pub(crate) fn of_metadata(error: &PartitionedMetadataError) -> Refusal {
     let code = match error {
         PartitionedMetadataError::TopicNotFound(_)
@@ -88,7 +88,7 @@ pub(crate) fn of_list(error: &ListTopicsError) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// Why a topic could not be had.
+/// Returns the refusal for a topic that is not available.
 pub(crate) fn of_topic(error: &TopicError) -> Refusal {
     let code = match error {
         TopicError::NotFound(_) | TopicError::NoNamespace(_) => ServerError::TopicNotFound,
@@ -102,7 +102,7 @@ pub(crate) fn of_topic(error: &TopicError) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// Why a producer was refused.
+/// Returns the refusal for a rejected producer.
 pub(crate) fn of_producer(error: &ProducerError) -> Refusal {
     let code = match error {
         ProducerError::Topic(topic) => return of_topic(topic),
@@ -118,7 +118,7 @@ pub(crate) fn of_producer(error: &ProducerError) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// Why a send failed.
+/// Returns the refusal for a failed send.
 pub(crate) fn of_publish(error: &PublishError) -> Refusal {
     let code = match error {
         PublishError::Terminated => ServerError::TopicTerminatedError,
@@ -131,7 +131,7 @@ pub(crate) fn of_publish(error: &PublishError) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// Why a consumer was refused.
+/// Returns the refusal for a rejected consumer.
 pub(crate) fn of_subscribe(error: &SubscribeError) -> Refusal {
     let code = match error {
         SubscribeError::Topic(topic) => return of_topic(topic),
@@ -145,7 +145,7 @@ pub(crate) fn of_subscribe(error: &SubscribeError) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// Why an operation of a consumer failed.
+/// Returns the refusal for a failed operation of a consumer.
 pub(crate) fn of_cursor(error: &CursorError) -> Refusal {
     let code = match error {
         CursorError::Topic(topic) => return of_topic(topic),

@@ -21,10 +21,10 @@ use crate::connection::Connection;
 use crate::decision::{Decision, decision};
 use crate::list_turns;
 
-/// How often one that waits for its turn looks whether its connection is over.
+/// Interval at which a waiting request checks if its connection has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Those of one connection.
+/// Waiting requests of one connection.
 #[derive(Default)]
 pub(crate) struct WaitingRequests {
     count: Cell<u32>,
@@ -34,9 +34,9 @@ pub(crate) struct WaitingRequests {
     tenant_until: Cell<u64>,
 }
 
-/// What came of asking for something that a client may or may not have.
+/// Result of a request that may be denied to the client.
 pub(crate) trait Answered {
-    /// Whether the client may not have it.
+    /// True if the client is not authorized.
     fn is_denied(&self) -> bool;
 }
 
@@ -53,12 +53,12 @@ impl<T, E: std::error::Error> Answered for Result<T, Refused<E>> {
 }
 
 impl WaitingRequests {
-    /// Whether as many wait as may; `most` of 0 is no limit.
+    /// True if the maximum number of requests wait; `most` of 0 is no limit.
     pub(crate) fn are_enough(&self, most: u32) -> bool {
         most > 0 && self.count.get() >= most
     }
 
-    /// Whether the connection is not read because its role asks too fast.
+    /// True if reading from the connection pauses because its role exceeds its request rate.
     pub(crate) fn is_paced(&self) -> bool {
         self.is_paced.get()
     }
@@ -99,8 +99,8 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long a command has to wait for its turn. What belongs to a producer or consumer that was let in, and what concerns the connection
-/// alone, waits for none.
+/// Returns the time that a command has to wait for its turn. Commands of a producer or consumer that was admitted,
+/// and those that concern the connection alone, do not wait.
 pub(crate) fn turn(connection: &Connection, command: &Command) -> Duration {
     let is_request = match decision(command.command_type()) {
         Decision::Asks(_) | Decision::AsksOfConsumer(_) | Decision::OwnTransaction | Decision::NotServed => {

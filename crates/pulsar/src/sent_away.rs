@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use pharos_runtime::Nanos;
 
-/// How often a consumer is sent away before it is told that it cannot be served.
+/// Maximum number of redirects of a consumer before it is told that it cannot be served.
 const TIMES_MAX: u32 = 20;
 /// After so long without coming back it begins anew.
 const QUIET: Duration = Duration::from_secs(60);
 /// Consumers that are remembered; beyond it those that were quiet are forgotten.
 const REMEMBERED: usize = 1 << 17;
 
-/// How often each was sent away lately, by its id.
+/// Number of recent redirects of each consumer, by its id.
 #[derive(Default)]
 pub(crate) struct SentAway {
     seen: HashMap<u64, (u32, Nanos)>,

@@ -24,34 +24,34 @@ use crate::limits::{ClientLimits, Limiter};
 use crate::listeners::ListenerOptions;
 use crate::shared::Server;
 
-/// What the server needs to know.
+/// Options of the server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen; port 0 takes any.
+    /// Bind address; port 0 takes any.
     pub listen: SocketAddr,
-    /// What connections go through there before CONNECT; `None`: nothing.
+    /// Entrance (PROXY header, TLS) for connections there before CONNECT; `None`: none.
     pub entrance: Option<Arc<Entrance>>,
-    /// Where to listen for clients that speak TLS, and what these go through; port 0 takes any.
+    /// Bind address for clients that use TLS, and the entrance for their connections; port 0 takes any.
     pub listen_tls: Option<(SocketAddr, Arc<Entrance>)>,
     /// Listeners by name, and their doors.
     pub listeners: ListenerOptions,
     /// The host name to advertise; `None` for the listening address itself.
     pub advertised_address: Option<String>,
-    /// What CONNECTED says.
+    /// Server version in CONNECTED.
     pub server_version: String,
-    /// How often a peer is asked whether it lives; silent for as long again, it is dropped.
+    /// Interval between keep-alive pings; a peer that stays silent for as long again is dropped.
     pub keep_alive_interval: Duration,
-    /// How many connections may be open at this moment, asked at each that comes.
+    /// Maximum number of open connections at this moment, evaluated for each new one.
     pub connections_max: ConnectionsMax,
     /// Connections of one address, and new ones a second.
     pub per_address: QuotaLimits,
-    /// Who coordinates transactions, or what clients hear instead.
+    /// Transaction coordinators, or the error for clients if there are none.
     pub transactions: Result<Arc<Transactions>, &'static str>,
-    /// What a connection, a role and a tenant may have.
+    /// Limits of a connection, a role and a tenant.
     pub limits: ClientLimits,
-    /// What says who a client is.
+    /// Authentication of clients.
     pub authentication: Authentication,
-    /// How often it is looked whether what a client showed has expired.
+    /// Interval of checks for expired credentials.
     pub credential_check_interval: Duration,
 }
 
@@ -126,7 +126,7 @@ fn bind(address: SocketAddr) -> io::Result<Listener> {
         .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
 }
 
-/// What clients call this machine.
+/// Returns the host name or address that clients use for this machine.
 fn advertised_host(options: &Options, address: SocketAddr) -> String {
     match &options.advertised_address {
         Some(host) => host.clone(),

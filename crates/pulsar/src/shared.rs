@@ -1,4 +1,4 @@
-//! What all connections of a server share.
+//! State shared by all connections of a server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -23,27 +23,27 @@ pub struct Server {
     /// Addresses by the name of a listener.
     pub listeners: Listeners,
     pub(crate) server_version: String,
-    /// Where it listens.
+    /// Local address of the listener.
     pub local_address: SocketAddr,
-    /// Where it listens for clients that speak TLS.
+    /// Local address of the TLS listener.
     pub local_address_tls: Option<SocketAddr>,
-    /// Where it listens for listeners by name, in the order of their doors.
+    /// Local addresses of the named listeners, in the order of the options.
     pub door_addresses: Vec<SocketAddr>,
     pub(crate) admission: Admission,
     pub(crate) entry: EntryQueue,
     pub(crate) authentication: Authentication,
     pub(crate) credential_check_interval: Duration,
-    /// What says who may do what.
+    /// Authorization of clients.
     pub(crate) access: Access,
-    /// Who coordinates transactions, or what clients hear instead.
+    /// Transaction coordinators, or the error for clients if there are none.
     pub(crate) transactions: Result<Arc<Transactions>, &'static str>,
-    /// What a connection, a role and a tenant may have.
+    /// Limits of a connection, a role and a tenant.
     pub(crate) limiter: Limiter,
-    /// What one address may have.
+    /// Limits of one address.
     pub(crate) addresses: Arc<Quota<IpAddr>>,
     /// Room for large frames that have not arrived whole.
     pub(crate) partial_frames: PartialFrames,
-    /// What the log is told of peers that are turned away.
+    /// Throttle of log lines about refused peers.
     pub(crate) peer_log: LogThrottle,
 }
 

@@ -49,7 +49,7 @@ impl DeliverySink for Sink<'_> {
     }
 }
 
-/// What a consumer of this protocol version gets of an entry: below version 11 without the checksum.
+/// Returns the payload of an entry for a consumer of this protocol version: below version 11 without the checksum.
 pub(crate) fn payload_for(protocol_version: i32, entry: &FeedEntry) -> bytes::Bytes {
     if protocol_version >= 11 {
         return entry.payload.clone();

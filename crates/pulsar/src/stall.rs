@@ -1,22 +1,24 @@
-//! What a connection does with entries that it has yet to write while its socket takes nothing.
+//! Entries that a connection has yet to write while its socket takes nothing.
 //!
-//! What a dispatcher chose its consumers for is theirs:
+//! An entry stays with the consumer that a dispatcher chose for it:
 //!
 //! ```text
 //!   socket full ──► stalled ──memory is short──► payloads dropped (set aside), their places kept
 //!        ▲             │                                │
 //!        └── written ◄─┴──── socket takes bytes ──► read from the log again, in turn ──► written
 //! ```
-//! So a peer that does not read holds no memory that others need, loses nothing, and gets all in the same order. An entry that
-//! was acknowledged by others or has expired meanwhile is left out; if a part of its frame is written already, or it is queued
-//! as a frame, the connection is closed. A non-persistent message cannot be read again: then too.
+//! So a peer that does not read holds no memory that others need, loses nothing, and gets all in the same order. An
+//! entry that was acknowledged by others or has expired meanwhile is left out; if a part of its frame is written
+//! already, or it is queued as a frame, the connection is closed. It is also closed for a non-persistent message,
+//! which cannot be read again.
 //!
-//! What stream consumers were dealt is taken out of the queue again, frame by frame, and they stand where they stood before: it is dealt
-//! again when the socket takes bytes. Only the frame that is written in part stays; its payload is set aside as above, unless
-//! others here have it in memory anyway.
+//! Messages dispatched to stream consumers are taken out of the queue again, frame by frame, and the consumers return
+//! to their earlier positions: the messages are dispatched again when the socket takes bytes. Only a partly written
+//! frame stays; its payload is set aside as above, unless others here have it in memory anyway.
 //!
-//! Always true: [`Stall::since`] is set while the socket is full or something is being read again; the shard lists the connection
-//! with that time while it holds payloads as well. What is queued is in the account while the socket is full ([`Stall::queued`]).
+//! Always true: [`Stall::since`] is set while the socket is full or something is being read again; the shard lists
+//! the connection with that time while it holds payloads as well. What is queued is in the account while the socket
+//! is full ([`Stall::queued`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -38,10 +40,10 @@ use crate::dispatched::Body;
 use crate::outgoing::Source;
 use crate::sink::payload_for;
 
-/// How long to wait after a read that failed.
+/// Pause after a failed read.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// What has to be read again before anything else can be written.
+/// Data that has to be read again before anything else can be written.
 enum Missing {
     /// The rest of a frame.
     Frame(Source),
@@ -54,13 +56,14 @@ enum Missing {
     },
 }
 
-/// What stream consumers were dealt and is taken out of the queue: by consumer the lowest place, and how many messages.
+/// Messages dispatched to stream consumers and taken out of the queue: for each consumer the lowest position, and the
+/// number of messages.
 #[derive(Default)]
 struct TakenBack(BTreeMap<u64, (Ordinal, u64)>);
 
 impl TakenBack {
-    /// One entry was taken out. The places of a consumer do not only rise: what it asked for again is queued behind what it had not
-    /// got by then.
+    /// Records an entry that was taken out. The positions of a consumer do not only rise: messages that it asked for
+    /// again are queued behind those that it had not received by then.
     fn note(&mut self, consumer: u64, place: Ordinal, messages: u64) {
         let (first, sum) = self.0.entry(consumer).or_insert((place, 0));
         *first = place.min(*first);
@@ -68,14 +71,14 @@ impl TakenBack {
     }
 }
 
-/// What is known of a socket that takes nothing.
+/// State of a socket that takes nothing.
 #[derive(Default)]
 pub(crate) struct Stall {
-    /// Since when it has taken nothing, or what was set aside is being read again.
+    /// Start of the stall, or of reading again what was set aside.
     since: Cell<Option<Nanos>>,
-    /// What is queued, in the account, while the socket is full.
+    /// Queued bytes, in the account, while the socket is full.
     queued: RefCell<Option<Queued>>,
-    /// What was set aside is being read again.
+    /// True if entries that were set aside are being read again.
     is_reading_again: Cell<bool>,
 }
 
@@ -115,7 +118,7 @@ impl Stalling<'_> {
         }
     }
 
-    /// It takes bytes again, or is gone.
+    /// Ends the stall: the socket takes bytes again, or is gone.
     pub(crate) fn forget(&self) {
         self.0.stall.queued.take();
         if let Some(since) = self.0.stall.since.take() {
@@ -176,7 +179,7 @@ impl Stalling<'_> {
         self.0.dispatched.borrow_mut().set_aside();
     }
 
-    /// Whether something that was set aside is next.
+    /// True if the next item was set aside.
     pub(crate) fn must_read_again(&self) -> bool {
         let is_next = matches!(self.0.dispatched.borrow().front(), Some(item) if matches!(item.body, Body::Aside { .. }));
         (is_next && self.0.out.borrow().has_room()) || self.0.out.borrow().missing().is_some()
@@ -336,7 +339,8 @@ fn dealt(consumers: &HashMap<u64, ConsumerSlot>, message: &CommandMessage) -> Op
     (place < next && epoch == message.consumer_epoch).then_some(place)
 }
 
-/// Where the payload of a message for a stream consumer can be read again. `all`: also if others here have it in memory.
+/// Returns the source from which the payload of a message for a stream consumer can be read again. `all`: also if
+/// others here have it in memory.
 fn source_of(
     consumers: &HashMap<u64, ConsumerSlot>,
     message: &CommandMessage,

@@ -11,7 +11,7 @@ use pharos_transport::{Quota, QuotaError};
 
 use crate::limits::LimitHold;
 
-/// What one connection counts for.
+/// Tenants for which one connection counts.
 #[derive(Debug, Default)]
 pub(crate) struct TenantConnections(RefCell<HashMap<Arc<str>, Seat>>);
 
@@ -31,7 +31,7 @@ pub(crate) struct TenantConnectionHold {
 }
 
 impl TenantConnections {
-    /// One more producer or consumer of a tenant; its first counts in `quota`.
+    /// Adds a producer or consumer of a tenant; the first one counts the connection in `quota`.
     ///
     /// # Errors
     /// [`QuotaError`]: the tenant has enough connections. Nothing changed.

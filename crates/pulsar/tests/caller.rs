@@ -1,5 +1,5 @@
-//! Who asks, and in which order: every command passes the one authorization call before anything is created, and what a topic
-//! would refuse leaves nothing behind.
+//! Authorization of callers, and its order: every command passes the single authorization call before anything is
+//! created, and a command that a topic would refuse leaves nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -399,7 +399,7 @@ async fn who_is_denied_leaves_no_trace() {
     house.stop().await;
 }
 
-/// One a second, and twenty at once: what is asked after the twenty-first waits.
+/// At a rate of one a second and a burst of twenty, requests after the twenty-first wait.
 #[tokio::test]
 async fn every_request_counts_for_its_tenant_but_those_of_clients_that_may_not() {
     let mut house = House::with(ClientLimits {

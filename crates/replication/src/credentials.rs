@@ -1,12 +1,12 @@
-//! Who this cluster is to another one, by Pulsar's names of the ways to say it.
+//! Credentials of this cluster at another one, by Pulsar's names of authentication plugins.
 
 use pharos_client::plugin::{AuthPlugin, PluginFault, simple_name};
 
-/// What is shown to the brokers of another cluster, from the name of a plugin, Pulsar's class with or without its package, and its
-/// parameters. `None`: nothing.
+/// Returns the credentials for the brokers of another cluster, from the name of a plugin, Pulsar's class with or
+/// without its package, and its parameters. `None`: none.
 ///
 /// # Errors
-/// There is no such plugin, or its parameters are of another form. Nothing of them is in the message.
+/// There is no such plugin, or its parameters are of another form. The message contains none of them.
 pub fn remote_credentials(plugin: &str, params: &str) -> Result<Option<AuthPlugin>, String> {
     if matches!(simple_name(plugin), "" | "AuthenticationDisabled") {
         return Ok(None);

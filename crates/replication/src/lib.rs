@@ -1,20 +1,22 @@
-//! What a topic sends to other clusters.
+//! Replication of topics to other clusters.
 //!
 //! ```text
 //!   ReplicatorSource ─ entries ─► outgoing ─ skip or send ─► SendWindow ─ receipts ─► the place that a cursor stores
 //!   (the topic)                                                  │
 //!   RemoteLinks ─ one RemoteLink for a cluster ─ connection, bytes on their way ◄─┘
 //! ```
-//! Of each topic and each other cluster there is a *replicator*: [`replicate`], a task that reads the topic's log in order and sends each
-//! entry to the topic of the same name over there. What it decides by is without I/O and clock: [`SendWindow`] knows what is on
-//! its way, [`outgoing`](outgoing::outgoing) what becomes of an entry, [`RetryPace`] when it is tried again.
+//! Each topic has a *replicator* for each other cluster: [`replicate`], a task that reads the topic's log in order
+//! and sends each entry to the topic of the same name in the remote cluster. Its decisions are without I/O and clock:
+//! [`SendWindow`] tracks what is in flight, [`outgoing`](outgoing::outgoing) decides about an entry, [`RetryPace`]
+//! determines the time of the next try.
 //!
-//! What clusters tell each other of subscriptions are entries of the log too, [`Marker`]s, and go the same way; [`Snapshots`] and [`SnapshotsAhead`]
-//! know what they mean, without I/O and clock.
+//! Clusters exchange the state of subscriptions as entries of the log too, [`Marker`]s, which are replicated the same
+//! way; [`Snapshots`] and [`SnapshotsAhead`] interpret them, without I/O and clock.
 //!
-//! Always true: the place that is stored is never behind an entry that has no receipt from over there; entries leave in the order
-//! of the log; after a break all without a receipt is sent again, from the first on. So nothing is lost or reordered, and what is
-//! sent again is told by its place ([`SOURCE_POSITION`](pharos_wire::message::SOURCE_POSITION)).
+//! Always true: the stored position is never behind an entry that has no receipt from the remote cluster; entries
+//! leave in the order of the log; after a lost connection everything without a receipt is sent again, from the first
+//! on. So nothing is lost or reordered, and repeated entries are recognized by their position
+//! ([`SOURCE_POSITION`](pharos_wire::message::SOURCE_POSITION)).
 
 #![forbid(unsafe_code)]
 
@@ -44,7 +46,7 @@ pub use run::{Replicated, ReplicatorSource, SourceEntry, SourceFault, SourceSche
 pub use snapshots::{SnapshotLimits, SnapshotStep, Snapshots, SnapshotsAhead};
 pub use window::{Answered, SendWindow, SentAs, UnexpectedAnswer};
 
-/// How the names of cursors and producers of replicators begin.
+/// Prefix of the names of replicators' cursors and producers.
 pub const PREFIX: &str = "pulsar.repl";
 
 /// The cursor of the replicator to a cluster.
@@ -72,18 +74,18 @@ pub fn cluster_of_producer(name: &str) -> Option<&str> {
     Some(from)
 }
 
-/// What replicators may have, and where new ones begin.
+/// Limits of replicators, and the start position of new ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicationLimits {
     /// Entries of one replicator that are on their way, at least 1.
     pub entries_max: usize,
     /// Bytes that are on their way to one cluster, over all topics of a shard. One entry goes whatever this is.
     pub bytes_max: usize,
-    /// Whether a new replicator begins with what is already in the log, instead of what comes from then on.
+    /// True if a new replicator begins with the existing entries of the log, instead of those published from then on.
     pub from_earliest: bool,
-    /// What connections have where a cluster's data say nothing.
+    /// Connection defaults for values that a cluster's data do not set.
     pub defaults: RemoteDefaults,
-    /// How subscriptions are replicated.
+    /// Limits of replicated subscriptions.
     pub snapshots: SnapshotLimits,
 }
 

@@ -20,20 +20,20 @@ pub struct RemoteLinks {
     known: RefCell<HashMap<Box<str>, Rc<RemoteLink>>>,
 }
 
-/// One other cluster, as one shard knows it.
+/// Link of one shard to another cluster.
 #[derive(Debug)]
 pub struct RemoteLink {
     /// This cluster.
     pub local: Rc<str>,
-    /// That one.
+    /// Name of the remote cluster.
     pub remote: Box<str>,
-    /// What its replicators may have.
+    /// Limits of its replicators.
     pub limits: Rc<ReplicationLimits>,
     room: Arc<Semaphore>,
     brokers: Mutex<Option<(ClusterData, Brokers)>>,
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     #[error(transparent)]
@@ -53,7 +53,7 @@ impl RemoteLinks {
         }
     }
 
-    /// What replicators may have.
+    /// Returns the limits of replicators.
     #[must_use]
     pub fn limits(&self) -> &ReplicationLimits {
         &self.limits

@@ -1,4 +1,5 @@
-//! What clusters tell each other of subscriptions: entries of the topic's log that no consumer gets, in Pulsar's form.
+//! Markers that clusters exchange about subscriptions: entries of the topic's log that no consumer gets, in Pulsar's
+//! form.
 //!
 //! ```text
 //!   Request   to all        how far are you?
@@ -6,7 +7,7 @@
 //!   Snapshot  stays here    what lies before this place here, and before those places there, is the same
 //!   Update    to all        a subscription acknowledged everything before those places
 //! ```
-//! They go with the messages, in their order: [`Snapshots`](crate::Snapshots) says why that is enough.
+//! They travel with the messages, in log order: [`Snapshots`](crate::Snapshots) explains why that is enough.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ const PRODUCER: &str = "pulsar.marker";
 /// A place in the topic of each cluster.
 pub type ClusterPlaces = BTreeMap<Box<str>, Position>;
 
-/// One of them.
+/// Marker about subscriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Marker {
     /// Asks every other cluster how far it is.
@@ -36,16 +37,16 @@ pub enum Marker {
     },
     /// Answers a request.
     Response {
-        /// That of the request.
+        /// Id of the request.
         id: String,
-        /// Who answers.
+        /// Cluster that answers.
         cluster: String,
         /// Everything up to here, this included, was there before the answer.
         position: Position,
     },
-    /// What the answers came to.
+    /// Result of the answers.
     Snapshot {
-        /// That of the first request.
+        /// Id of the first request.
         id: String,
         /// Here.
         local: Position,
@@ -61,7 +62,7 @@ pub enum Marker {
     },
 }
 
-/// Whether an entry with this marker goes to other clusters.
+/// True if an entry with this marker is replicated to other clusters.
 #[must_use]
 pub fn is_of_subscriptions(marker_type: i32) -> bool {
     matches!(

@@ -1,4 +1,4 @@
-//! What is known of a replicator by those who ask while it runs, and how it is told to begin again.
+//! State of a running replicator for observers, and the signal that restarts it.
 
 use std::cell::{Cell, RefCell};
 
@@ -6,7 +6,7 @@ use pharos_runtime::{Nanos, clock};
 use pharos_types::Ordinal;
 use tokio::sync::Notify;
 
-/// What a replicator did since its topic was loaded.
+/// Counters of a replicator since its topic was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicatorCounts {
     /// Messages that arrived over there.
@@ -26,14 +26,14 @@ pub struct ReplicatorMeter {
     oldest_sent: Cell<Option<Nanos>>,
     connected: RefCell<Option<(String, u64)>>,
     fault: RefCell<Option<String>>,
-    /// What was last logged as the fault, since something arrived.
+    /// Fault that was last logged, since something arrived.
     logged: RefCell<Option<String>>,
     again: Notify,
     moved: Notify,
 }
 
 impl ReplicatorMeter {
-    /// One that stands at `place` and has not begun.
+    /// Returns the meter of a replicator that is at `place` and has not begun.
     #[must_use]
     pub fn new(remote: &str, place: Ordinal) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl ReplicatorMeter {
         self.place.get()
     }
 
-    /// What it did.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> ReplicatorCounts {
         self.counts.get()
@@ -80,7 +80,7 @@ impl ReplicatorMeter {
         self.connected.borrow().clone()
     }
 
-    /// Why it sends nothing now; `None` while it does, and before its first try.
+    /// Returns the reason why it sends nothing now; `None` while it sends, and before its first try.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         self.fault.borrow().clone()

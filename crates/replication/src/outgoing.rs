@@ -1,4 +1,4 @@
-//! What becomes of an entry: it goes to another cluster, or it does not.
+//! Decision about an entry: it is sent to another cluster, or it is not.
 
 use bytes::Bytes;
 use pharos_types::Position;
@@ -7,25 +7,25 @@ use pharos_wire::proto::CommandSend;
 
 use crate::is_of_subscriptions;
 
-/// Why an entry is not sent.
+/// Reason why an entry is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passed {
-    /// It is none of a client: how a transaction ended, or what is no message.
+    /// No client's message: the end of a transaction, or no message at all.
     NoMessage,
-    /// It came from another cluster itself.
+    /// Replicated from another cluster.
     Replicated,
     /// Its producer named other clusters, or none.
     NotForThere,
-    /// It is older than messages of its topic live.
+    /// Older than the message TTL of its topic.
     Expired(u32),
 }
 
-/// What becomes of an entry.
+/// Decision about an entry.
 #[derive(Clone, Copy, Debug)]
 pub enum Fate<'e> {
-    /// It is not sent.
+    /// The entry is not sent.
     Passed(Passed),
-    /// It is sent, once its schema is known over there.
+    /// The entry is sent, once its schema is known in the remote cluster.
     Sent(OutgoingEntry<'e>),
 }
 
@@ -40,13 +40,13 @@ pub struct OutgoingEntry<'e> {
     is_marker: bool,
     /// The version of its schema here, if it has one.
     pub schema_version: Option<&'e [u8]>,
-    /// When its producer published it, in milliseconds since 1970.
+    /// Publish time set by its producer, in milliseconds since 1970.
     pub publish_time_ms: u64,
 }
 
-/// What becomes of `entry` on its way to the cluster `remote`.
+/// Decides about `entry` on its way to the cluster `remote`.
 ///
-/// `expired_before_ms`: what was published before has expired, in milliseconds since 1970.
+/// `expired_before_ms`: messages published before have expired, in milliseconds since 1970.
 #[must_use]
 pub fn outgoing<'e>(entry: &'e [u8], remote: &str, expired_before_ms: u64) -> Fate<'e> {
     let Ok(parts) = message::split_ref(entry) else {
@@ -94,7 +94,7 @@ impl OutgoingEntry<'_> {
         self.sequence_id
     }
 
-    /// Whether it is a marker, which is answered by its number everywhere.
+    /// True if it is a marker, which is answered by its number everywhere.
     #[must_use]
     pub fn is_marker(&self) -> bool {
         self.is_marker

@@ -1,4 +1,4 @@
-//! When a replicator tries again: soon at first, and ever later while nothing comes of it.
+//! Retry pace of a replicator: short pauses at first, longer ones while no try succeeds.
 
 use std::time::Duration;
 

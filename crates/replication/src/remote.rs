@@ -1,4 +1,4 @@
-//! How another cluster is reached: what its data say, and what the settings say where they do not.
+//! Connection to another cluster: the cluster's data, and the settings for values that they do not set.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use crate::remote_credentials;
 
 /// A peer that is silent for so long is asked for a sign of life.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// How long connecting and a request may take.
+/// Timeout of connecting and of a request.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What holds where a cluster's data say nothing.
+/// Defaults for values that a cluster's data do not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteDefaults {
-    /// What is shown.
+    /// Credentials to present.
     pub credentials: Option<AuthPlugin>,
-    /// How TLS is spoken, if it is.
+    /// TLS options, if TLS is used.
     pub tls: Option<TlsOptions>,
 }
 
-/// Where another cluster is, and how it is connected to.
+/// Addresses of another cluster, and the options of connections to it.
 #[derive(Clone, Debug)]
 pub struct RemoteCluster {
     /// `pulsar://…` or `pulsar+ssl://…`, one address or several.
     pub url: String,
-    /// How.
+    /// Options of the connection.
     pub options: ConnectOptions,
 }
 
-/// Why a cluster cannot be replicated to.
+/// Reason why a cluster cannot be replicated to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnusableCluster(pub String);

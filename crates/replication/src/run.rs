@@ -55,13 +55,13 @@ pub struct SourceSchema {
     pub properties: Vec<(String, String)>,
 }
 
-/// Why the log was not read.
+/// Reason why the log was not read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SourceFault {
-    /// What lies before this is not there any more, or is passed over because it cannot be read.
+    /// Entries before this position are gone, or are skipped because they cannot be read.
     #[error("there is nothing before {0}")]
     Gone(Ordinal),
-    /// It cannot be read now.
+    /// The log cannot be read now.
     #[error("the log cannot be read: {0}")]
     Unreadable(String),
     /// The topic is closing.
@@ -74,7 +74,7 @@ pub trait ReplicatorSource {
     /// Its name.
     fn topic(&self) -> &TopicName;
 
-    /// Which partition of a partitioned topic it is; `None`: it is none.
+    /// Returns the partition number; `None` if the topic is not a partition.
     fn partition(&self) -> Option<u32>;
 
     /// Resolves when there is an entry at `from`, or behind it, that readers may have.
@@ -83,7 +83,7 @@ pub trait ReplicatorSource {
     /// `Closing`, `Unreadable`.
     fn readable(&self, from: Ordinal) -> impl Future<Output = Result<(), SourceFault>>;
 
-    /// What readers may have from `from` on: at least one entry, then as many as there are and fit.
+    /// Returns the entries that readers may have from `from` on: at least one, then as many as there are and fit.
     ///
     /// # Errors
     /// [`SourceFault`].
@@ -94,16 +94,16 @@ pub trait ReplicatorSource {
         bytes_max: usize,
     ) -> impl Future<Output = Result<Vec<SourceEntry>, SourceFault>>;
 
-    /// What is stored of a cluster.
+    /// Returns the stored data of a cluster.
     fn cluster(&self, name: &str) -> Option<ClusterData>;
 
     /// A schema of the topic by its version.
     fn schema(&self, version: &[u8]) -> Option<SourceSchema>;
 
-    /// How fast it may go.
+    /// Returns the rate limit.
     fn rate(&self) -> Rate;
 
-    /// What was published before this has expired, in milliseconds since 1970.
+    /// Returns the publish time before which messages have expired, in milliseconds since 1970.
     fn expired_before_ms(&self) -> u64;
 }
 
@@ -113,11 +113,11 @@ pub struct Replicated<'a, S> {
     pub source: &'a S,
     /// The cluster that it goes to.
     pub link: Rc<RemoteLink>,
-    /// Where it tells what it does.
+    /// Meter to which it reports.
     pub meter: Rc<ReplicatorMeter>,
 }
 
-/// What ends a connection's part of the work.
+/// Reason for the end of a connection's part of the work.
 #[derive(Debug, thiserror::Error)]
 enum Break {
     #[error(transparent)]
@@ -149,7 +149,7 @@ impl From<LinkError> for Break {
     }
 }
 
-/// What is held for an entry on its way.
+/// Permits held for an entry in flight.
 struct HeldForSend {
     _room: Option<OwnedSemaphorePermit>,
     since: Nanos,
@@ -219,7 +219,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 impl<S: ReplicatorSource> Replicated<'_, S> {
-    /// One connection's part of the work.
+    /// Replicates over one connection.
     async fn connected_once(
         &self,
         window: &SharedWindow,
@@ -420,7 +420,7 @@ impl<S: ReplicatorSource> Replicated<'_, S> {
         }
     }
 
-    /// How many entries may be sent; at least one.
+    /// Waits until entries may be sent, and returns their number; at least one.
     async fn wait_for_window(&self, window: &SharedWindow, answered: &Notify) -> usize {
         loop {
             let room = window.borrow().room();
@@ -471,7 +471,7 @@ fn proto_of(schema: SourceSchema) -> Schema {
     }
 }
 
-/// What the registry calls by a word is a number on the wire; bytes have none.
+/// Converts the registry's name of a schema type to its number on the wire; bytes have none.
 fn wire_type(kind: &str) -> WireType {
     match kind {
         "STRING" => WireType::String,

@@ -28,7 +28,7 @@ enum What {
 
 struct ClusterInTouch {
     log: Vec<LoggedHere>,
-    /// How far each other cluster was sent the log.
+    /// Position up to which each other cluster was sent the log.
     sent: Vec<usize>,
     snapshots: Snapshots,
     ahead: SnapshotsAhead,
@@ -41,18 +41,18 @@ struct ClustersInTouch {
     messages: u64,
     ids: u64,
     now_ms: u64,
-    /// What consumers of any cluster acknowledged.
+    /// Messages that consumers of any cluster acknowledged.
     acked: BTreeSet<u64>,
     updates: u64,
 }
 
-/// What happens.
+/// Step of the simulation.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Publish(usize),
     /// The next entries go from one to another.
     Send(usize, usize, usize),
-    /// What was sent is sent again: the receipts were lost.
+    /// Repeats a send whose receipts were lost.
     Again(usize, usize, usize),
     /// The consumers acknowledge.
     Ack(usize, usize),

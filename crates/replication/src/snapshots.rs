@@ -1,4 +1,5 @@
-//! When a subscription that moved here may be moved at other clusters, and to where: a state machine without I/O and clock.
+//! Decision when, and to where, a subscription that moved here may be moved at other clusters: a state machine
+//! without I/O and clock.
 //!
 //! ```text
 //!   here   ── m1 ── request ──────────────── m2 ── response ── snapshot ──
@@ -6,14 +7,15 @@
 //!   there  ─────────── └─ request ── response ─┼───────┘
 //!                                 ▲ up to here, is before it here as well
 //! ```
-//! *Why that holds.* Of what the other cluster had up to its place, its own messages left it before its answer did, and came here
-//! before it; those of here are in the log here before they went there. So who acknowledged everything before the answer here
-//! has acknowledged everything up to that place there. Of a third cluster's messages it does not hold: they may have
-//! got there and not here yet. So with more than one other cluster all are asked a second time, once the first answers are here:
-//! what one of them had sent to another by then is in its log before its second answer, and comes here before that. Each round has an id
-//! of its own, so that an answer that is sent again is none to a later question.
+//! *Proof.* Of the messages in the other cluster's log up to its position, its own were sent before its answer, and arrived here
+//! before it; those of this cluster are in the log here before they were sent there. So a subscription that
+//! acknowledged everything before the answer here has acknowledged everything up to that position there. This does
+//! not hold for a third cluster's messages: they may have arrived there and not here yet. So with more than one other
+//! cluster all are asked a second time, once the first answers are here: messages that one of them had sent to
+//! another by then are in its log before its second answer, and arrive here before that. Each round has an id of its
+//! own, so that a repeated answer does not match a later request.
 //!
-//! Places go into the past only by being forgotten: fewer of them make a subscription move later, never too far.
+//! Old positions are only ever forgotten: with fewer of them a subscription moves later, never too far.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -23,16 +25,16 @@ use pharos_types::{Ordinal, Position};
 
 use crate::markers::ClusterPlaces;
 
-/// How often snapshots are made, and what is kept of them.
+/// Interval of snapshots, and the limits on those that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotLimits {
-    /// Whether there are replicated subscriptions at all.
+    /// True if there are replicated subscriptions at all.
     pub are_on: bool,
     /// From one to the next, at least.
     pub interval: Duration,
-    /// When one is given up that has not all answers.
+    /// Time after which a snapshot without all answers is abandoned.
     pub timeout: Duration,
-    /// Those of one subscription that are kept until it has passed them, at least 3.
+    /// Number of snapshots of one subscription that are kept until it has passed them, at least 3.
     pub kept_max: usize,
 }
 
@@ -47,7 +49,7 @@ impl Default for SnapshotLimits {
     }
 }
 
-/// What an answer leads to.
+/// Result of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotStep {
     /// All clusters are asked again, with this id.
@@ -65,20 +67,20 @@ pub enum SnapshotStep {
 #[derive(Debug)]
 pub struct Snapshots {
     asking: Option<Asking>,
-    /// When a message was stored last.
+    /// Time of the last stored message.
     data_ms: u64,
-    /// When the last one began that got all answers.
+    /// Start time of the last snapshot that got all answers.
     begun_ms: Option<u64>,
 }
 
-/// One that has not all answers.
+/// Snapshot that does not have all answers.
 #[derive(Debug)]
 struct Asking {
     id: String,
     since_ms: u64,
     all: BTreeSet<Box<str>>,
     missing: BTreeSet<Box<str>>,
-    /// What they said first.
+    /// Positions in the first answers.
     places: ClusterPlaces,
     is_second: bool,
 }
@@ -93,7 +95,7 @@ impl Asking {
 }
 
 impl Snapshots {
-    /// Of a topic that was just loaded: the first is due at once.
+    /// Returns the state of a topic that was just loaded: the first snapshot is due at once.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
         Self {
@@ -108,8 +110,8 @@ impl Snapshots {
         self.data_ms = now_ms;
     }
 
-    /// Whether one is to begin: there are messages since the last one, and none waits for answers. One that waits for too long is
-    /// given up.
+    /// True if a snapshot is to begin: there are messages since the last one, and none waits for answers. A snapshot
+    /// that waits too long is abandoned.
     pub fn is_due(&mut self, now_ms: u64, timeout: Duration) -> bool {
         let is_late =
             |asking: &Asking| u128::from(now_ms.saturating_sub(asking.since_ms)) >= timeout.as_millis();
@@ -167,7 +169,7 @@ impl Snapshots {
 #[derive(Clone, Debug, Default)]
 pub struct SnapshotsAhead {
     kept: BTreeMap<Ordinal, Rc<ClusterPlaces>>,
-    /// What was taken last.
+    /// Position that was last taken.
     passed: Option<Ordinal>,
 }
 
@@ -202,13 +204,13 @@ impl SnapshotsAhead {
         Some(places)
     }
 
-    /// How many there are.
+    /// Returns the number of snapshots.
     #[must_use]
     pub fn len(&self) -> usize {
         self.kept.len()
     }
 
-    /// Whether there is none.
+    /// True if there is no snapshot.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()

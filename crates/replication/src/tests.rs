@@ -86,7 +86,7 @@ fn after_a_refusal_entries_go_one_by_one_until_it_is_passed() {
     }
 }
 
-/// What happens.
+/// Step of the test.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// An entry comes; whether it is for there.

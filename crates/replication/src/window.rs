@@ -1,18 +1,18 @@
-//! What of a log is on its way to another cluster: a state machine without I/O and without a clock.
+//! Window of entries in flight to another cluster: a state machine without I/O and without a clock.
 //!
 //! ```text
 //!     acked                  next            end of the log
 //!  ─────┼──────────────────────┼─────────────────┤
 //!   done   sent, no answer yet    to be read
 //! ```
-//! Answers come in the order of the sends. Entries that are not sent are passed: at once where nothing is on its way, else together
-//! with what was sent before them.
+//! Answers arrive in the order of the sends. Entries that are not sent are passed: at once if nothing is in flight,
+//! else together with the entries sent before them.
 
 use std::collections::VecDeque;
 
 use pharos_types::Ordinal;
 
-/// What the answer to a send says, if it is the answer to it.
+/// Identification of a send in its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SentAs {
     /// The number of the send.
@@ -37,7 +37,7 @@ struct OnItsWay<H> {
     passes: Ordinal,
     messages: u32,
     bytes: usize,
-    /// What is held for it until then.
+    /// Value held for the entry until then.
     held: H,
 }
 
@@ -59,7 +59,8 @@ pub struct UnexpectedAnswer {
     expected: Option<SentAs>,
 }
 
-/// What is on its way, and how far all before is done. `H`: what is held for an entry until it is answered.
+/// Entries in flight, and the position up to which everything is done. `H`: value held for an entry until it is
+/// answered.
 pub struct SendWindow<H> {
     entries_max: usize,
     acked: Ordinal,
@@ -94,7 +95,8 @@ impl<H> SendWindow<H> {
         self.next
     }
 
-    /// How many entries may be sent now, each of them before it is asked again where one was refused.
+    /// Returns the number of entries that may be sent now; after a refusal, one at a time until the affected entries
+    /// are done.
     #[must_use]
     pub fn room(&self) -> usize {
         let entries_max = match self.next < self.careful_to {
@@ -104,25 +106,26 @@ impl<H> SendWindow<H> {
         entries_max.saturating_sub(self.on_their_way.len())
     }
 
-    /// One of the entries that were sent was refused, and what came of the others is not known: they are sent one by one when they are
-    /// sent again, so that those before it are done, and none behind it gets there first.
+    /// Handles the refusal of an entry when the results of the others are unknown: they are sent one by one on the
+    /// next try, so that those before the refused entry are completed, and none behind it arrives first.
     pub fn be_careful(&mut self) {
         self.careful_to = self.careful_to.max(self.next);
     }
 
-    /// How many entries have no answer.
+    /// Returns the number of entries without an answer.
     #[must_use]
     pub fn on_their_way(&self) -> usize {
         self.on_their_way.len()
     }
 
-    /// What is held for the first that has no answer.
+    /// Returns the value held for the first entry without an answer.
     #[must_use]
     pub fn oldest(&self) -> Option<&H> {
         self.on_their_way.front().map(|first| &first.held)
     }
 
-    /// What is before `to`, from the next entry on, is not sent: it is not for there, or not there any more.
+    /// Marks the entries from the next one to `to` as not sent: they are not for the remote cluster, or no longer
+    /// exist.
     pub fn on_passed(&mut self, to: Ordinal) {
         self.next = self.next.max(to);
         match self.on_their_way.back_mut() {

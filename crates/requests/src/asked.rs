@@ -1,4 +1,4 @@
-//! What a front door asks of the broker for a caller, and what came of it.
+//! Requests of a protocol handler to the broker for a caller, and their results.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::consumer::{SubscribeRequest, Subscribed};
 use crate::error::{ProducerError, SubscribeError, TopicError};
 use crate::producer::ProducerRequest;
 
-/// Why an action was not done.
+/// Reason why an action was not done.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Refused<E: std::error::Error> {
     /// The caller may not do it. Nothing was done.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// It failed.
+    /// The action failed.
     #[error(transparent)]
     Failed(E),
 }
 
-/// Why a producer could not be created.
+/// Reason why a producer could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ProduceError {
     /// The topic cannot be had.
@@ -43,7 +43,7 @@ pub enum ProduceError {
     Left,
 }
 
-/// Why a consumer could not be created.
+/// Reason why a consumer could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsumeError {
     /// The topic cannot be had.
@@ -60,13 +60,13 @@ pub enum ConsumeError {
     Left,
 }
 
-/// Why a schema could not be added.
+/// Reason why a schema could not be added.
 #[derive(Debug, thiserror::Error)]
 pub enum AddSchemaError {
     /// There is no such topic.
     #[error("topic {0} not found")]
     NoTopic(TopicName),
-    /// It does not fit.
+    /// The schema is incompatible or invalid.
     #[error(transparent)]
     Schema(SchemaError),
 }
@@ -82,12 +82,12 @@ pub enum ListTopicsError {
     Stopping,
 }
 
-/// What became of a wish to consume.
+/// Result of a request to create a consumer.
 #[derive(Debug)]
 pub enum Consumed {
     /// The consumer is attached here.
     Here(Box<Subscribed>),
-    /// It is to be at another broker, which has the carrier of its name.
+    /// The consumer belongs at another broker, which has the carrier of its name.
     Elsewhere(Arc<BrokerAddresses>),
 }
 
@@ -109,6 +109,6 @@ pub struct Consume {
     pub request: SubscribeRequest,
     /// The schema that it brings.
     pub schema: Option<SchemaInfo>,
-    /// Whether the topic may be created, where that is allowed.
+    /// True if the topic may be created, where that is allowed.
     pub may_create_topic: bool,
 }

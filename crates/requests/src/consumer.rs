@@ -1,4 +1,4 @@
-//! What a consumer asks for when it subscribes, and what it is given.
+//! Parameters of a subscribing consumer, and the grant that it receives.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use pharos_feed::ids::{ConnectionId, ConsumerKey};
 use pharos_feed::{CursorHandoff, FeedSeed};
 use pharos_types::{Ordinal, Position, SubscriptionName, TopicName};
 
-/// How messages of a subscription are shared out.
+/// Subscription type: the distribution of messages to its consumers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscriptionType {
-    /// One consumer.
+    /// Single consumer.
     Exclusive,
-    /// One active consumer, others in wait.
+    /// Single active consumer; others are on standby.
     Failover,
     /// Each message to one of many.
     Shared,
@@ -44,7 +44,7 @@ impl SubscriptionType {
     }
 }
 
-/// Where a new cursor starts.
+/// Start position of a new cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartAt {
     /// After the last entry.
@@ -57,14 +57,14 @@ pub enum StartAt {
     Place(Ordinal),
 }
 
-/// What a connection tells of a consumer, for stats.
+/// Connection data of a consumer, for stats.
 #[derive(Clone, Debug, Default)]
 pub struct ConsumerInfo {
     /// The peer's address.
     pub address: Arc<str>,
-    /// What the client says it is.
+    /// Client library and version, as the client reports it.
     pub client_version: Arc<str>,
-    /// When it connected, in milliseconds since 1970.
+    /// Connection time, in milliseconds since 1970.
     pub connected_since_ms: u64,
     /// Key and value pairs that the client gave.
     pub metadata: Vec<(String, String)>,
@@ -77,7 +77,7 @@ pub struct SubscribeRequest {
     pub topic: TopicName,
     /// The subscription.
     pub subscription: SubscriptionName,
-    /// How messages are shared out.
+    /// Subscription type.
     pub kind: SubscriptionType,
     /// The connection.
     pub connection: ConnectionId,
@@ -87,19 +87,20 @@ pub struct SubscribeRequest {
     pub consumer_name: Option<String>,
     /// 0 is served first.
     pub priority_level: i32,
-    /// Whether the cursor outlives its consumers.
+    /// True if the cursor outlives its consumers.
     pub durable: bool,
-    /// Where a new cursor starts.
+    /// Start position of a new cursor.
     pub start: StartAt,
-    /// Whether it gets what was compacted, as far as that goes, and then the log.
+    /// True if it reads the compacted data as far as it goes, and then the log.
     pub read_compacted: bool,
     /// Rewind an existing cursor to the first message published at or after this time, in ms since 1970.
     pub rewind_to_ms: Option<u64>,
-    /// Whether a durable subscription may be created.
+    /// True if a durable subscription may be created.
     pub may_create: bool,
     /// Properties of a new subscription.
     pub properties: Vec<(String, String)>,
-    /// Whether other clusters are told how far a durable one is; `false` changes nothing of one that exists.
+    /// True if the state of a durable subscription is replicated to other clusters; `false` changes nothing for an
+    /// existing one.
     pub is_replicated: bool,
     /// For Key_Shared.
     pub key_shared: Option<KeySharedSpec>,
@@ -110,22 +111,22 @@ pub struct SubscribeRequest {
 /// A consumer was attached.
 #[derive(Debug)]
 pub struct Subscribed {
-    /// Who it is.
+    /// Key of the consumer.
     pub key: ConsumerKey,
-    /// How it gets its messages.
+    /// Source of the consumer's messages.
     pub attach: Attach,
-    /// Of Failover: whether it is the active one; `None` when that is announced later.
+    /// Failover only: true if it is the active consumer; `None` if that is announced later.
     pub active: Option<bool>,
     /// The topic, as the listening shard must know it.
     pub seed: FeedSeed,
 }
 
-/// How a consumer gets its messages.
+/// Source of a consumer's messages.
 #[derive(Debug)]
 pub enum Attach {
-    /// It listens on its shard, with this cursor.
+    /// The consumer listens on its shard, with this cursor.
     Listen(CursorHandoff),
-    /// It waits to be activated.
+    /// The consumer waits to be activated.
     Dormant,
     /// The topic's home chooses its messages.
     Dispatched,

@@ -1,4 +1,4 @@
-//! What can go wrong, one enum per operation. Front doors turn them into their protocol's codes.
+//! Errors, one enum per operation. Protocol handlers translate them into their protocol's codes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use pharos_types::TxnId;
 #[error("the broker is shutting down")]
 pub struct Gone;
 
-/// Why a topic could not be had.
+/// Reason why a topic is not available.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TopicError {
     /// There is none, and none may be created.
@@ -22,13 +22,13 @@ pub enum TopicError {
     /// The name and the partitioned metadata disagree, or the kind of topic is not served.
     #[error("{0}")]
     NotAllowed(String),
-    /// It has producers or consumers.
+    /// The topic has producers or consumers.
     #[error("Topic has active producers/subscriptions")]
     InUse,
-    /// It is being closed or deleted; try again.
+    /// The topic is being closed or deleted; try again.
     #[error("topic {0} is being closed")]
     Closing(String),
-    /// It is not this broker's: the client looks up again. In the words of Pulsar.
+    /// This broker does not serve the topic: the client looks up again. The text is Pulsar's.
     #[error("Namespace bundle for topic ({0}) not served by this instance. Please redo the lookup.")]
     NotServed(String),
     /// Metadata could not be read or written.
@@ -42,7 +42,7 @@ pub enum TopicError {
     Gone(#[from] Gone),
 }
 
-/// Why a producer was refused.
+/// Reason why a producer was refused.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProducerError {
     /// The topic cannot be had.
@@ -74,7 +74,7 @@ pub enum ProducerError {
     Storage(String),
 }
 
-/// Why one send failed.
+/// Reason why a send failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PublishError {
     /// The entry could not be made durable; the topic is closed for writes until it is loaded again.
@@ -97,7 +97,7 @@ pub enum PublishError {
     Closed,
 }
 
-/// Why a consumer was refused.
+/// Reason why a consumer was refused.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SubscribeError {
     /// The topic cannot be had.
@@ -123,7 +123,7 @@ pub enum SubscribeError {
     Storage(String),
 }
 
-/// Why an operation of an attached consumer, or of an administrator on a subscription, failed.
+/// Reason why an operation of an attached consumer, or of an administrator on a subscription, failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CursorError {
     /// The topic cannot be had.
@@ -132,7 +132,7 @@ pub enum CursorError {
     /// No such subscription.
     #[error("subscription {0} not found")]
     NoSubscription(String),
-    /// It exists already.
+    /// The subscription already exists.
     #[error("subscription {0} already exists")]
     Exists(String),
     /// No such consumer.
@@ -141,7 +141,7 @@ pub enum CursorError {
     /// Others are attached.
     #[error("{0}")]
     Busy(String),
-    /// It makes no sense on this kind of subscription.
+    /// The operation is not supported on this kind of subscription.
     #[error("{0}")]
     NotAllowed(String),
     /// The log could not be read.
@@ -152,7 +152,7 @@ pub enum CursorError {
     Storage(String),
 }
 
-/// Why an acknowledgement in a transaction was refused.
+/// Reason why an acknowledgement in a transaction was refused.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TxnAckError {
     /// The topic cannot be had.
@@ -169,10 +169,10 @@ pub enum TxnAckError {
     /// Something else has acknowledged it.
     #[error("{0}")]
     Conflict(String),
-    /// It makes no sense here.
+    /// The acknowledgement is not supported here.
     #[error("{0}")]
     NotAllowed(String),
-    /// It could not be stored.
+    /// The acknowledgement could not be stored.
     #[error("storage: {0}")]
     Storage(String),
 }
@@ -218,13 +218,13 @@ impl From<pharos_dispatch::AddConsumerError> for SubscribeError {
     }
 }
 
-/// Why entries that a connection set aside were not read again.
+/// Reason why entries that a connection set aside were not read again.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadAgainError {
     /// The topic was closed, or the entry is damaged: it does not come back.
     #[error("the topic was closed, or the entry is damaged")]
     Closed,
-    /// It may be read later.
+    /// The entries may become readable later.
     #[error("{0}")]
     Failed(String),
 }

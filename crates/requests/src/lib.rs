@@ -1,6 +1,7 @@
-//! What front doors ask of the broker, and what they are answered: requests, grants and errors.
+//! Requests of protocol handlers to the broker, and the answers: requests, grants and errors.
 //!
-//! Plain values that cross threads. Nothing here does anything; the broker does, and each door has its own words for these.
+//! Plain values that cross threads. Nothing here has an effect; the broker acts, and each protocol handler translates
+//! the values into its protocol.
 
 #![forbid(unsafe_code)]
 

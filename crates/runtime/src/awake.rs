@@ -4,7 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Where Linux takes such requests: 32 bits in the processor's byte order, microseconds. A request lasts until the file is closed.
+/// Device file for such requests on Linux: 32 bits in the processor's byte order, microseconds. A request lasts until
+/// the file is closed.
 const REQUESTS: &str = "/dev/cpu_dma_latency";
 
 /// A request to the system that waking a processor take no time. It ends when this is dropped, or with the process.

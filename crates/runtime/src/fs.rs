@@ -29,10 +29,10 @@ pub use real::RealFs;
 /// Direct I/O wants file offsets, lengths and memory in multiples of this, in bytes. Holds for every device in use.
 pub const DIRECT_ALIGN: usize = 4096;
 
-/// How a file is opened. It is always readable.
+/// Options for opening a file. It is always readable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenHow {
-    /// Also for writing.
+    /// Also opens for writing.
     pub write: bool,
     /// Make the file when it is not there.
     pub create: bool,
@@ -58,7 +58,7 @@ impl OpenHow {
         ..Self::WRITE
     };
 
-    /// The same, past the page cache or not.
+    /// Returns the same options with direct I/O on or off.
     #[must_use]
     pub const fn direct(self, direct: bool) -> Self {
         Self { direct, ..self }
@@ -73,7 +73,7 @@ pub trait FsFile: fmt::Debug + Send + Sync {
     /// The system's.
     fn read_at(&self, buf: &mut [u8], byte_offset: u64) -> io::Result<usize>;
 
-    /// The same into several buffers one after the other, in one call where the system has one.
+    /// Reads into several buffers one after the other, in one call where the system has one.
     ///
     /// # Errors
     /// The system's.
@@ -125,7 +125,7 @@ pub trait FsFile: fmt::Debug + Send + Sync {
     /// The system's.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether the file is empty.
+    /// True if the file is empty.
     ///
     /// # Errors
     /// The system's.
@@ -133,7 +133,7 @@ pub trait FsFile: fmt::Debug + Send + Sync {
         Ok(self.len()? == 0)
     }
 
-    /// Whether buffers, offsets and lengths must be multiples of [`DIRECT_ALIGN`].
+    /// True if buffers, offsets and lengths must be multiples of [`DIRECT_ALIGN`].
     fn is_direct(&self) -> bool;
 }
 
@@ -211,8 +211,8 @@ fn read_one_by_one<F: FsFile + ?Sized>(
     Ok((at - byte_offset) as usize)
 }
 
-/// Whether an error says nothing about the device or its data: the same call may succeed when memory, file descriptors or room
-/// are free again. A failed sync is final whatever its error says, see [`FsFile::sync_data`].
+/// True if an error says nothing about the device or its data: the same call may succeed when memory, file
+/// descriptors or space are free again. A failed sync is final whatever its error says, see [`FsFile::sync_data`].
 #[must_use]
 pub fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, OutOfMemory, WouldBlock};
@@ -223,7 +223,7 @@ pub fn is_transient(error: &io::Error) -> bool {
         || error.raw_os_error().is_some_and(|number| files.contains(&number))
 }
 
-/// Whether an error says that the device, or the user's share of it, is full.
+/// True if the device, or the user's quota on it, is full.
 #[must_use]
 pub fn is_no_space(error: &io::Error) -> bool {
     matches!(

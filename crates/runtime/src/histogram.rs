@@ -81,13 +81,14 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// How many durations were recorded.
+    /// Returns the number of recorded durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many were at most `nanos`. Values are told apart by bucket, so some that are up to 6.25 % longer count as well.
+    /// Returns the number of durations of at most `nanos`. Values are told apart by bucket, so some that are up to
+    /// 6.25 % longer count as well.
     #[must_use]
     pub fn count_up_to(&self, nanos: u64) -> u64 {
         let end = bucket_of(nanos / 1000) + 1;

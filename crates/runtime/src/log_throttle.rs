@@ -1,4 +1,4 @@
-//! What peers can cause as often as they like is told in the log only so often: a flood of peers must not become one of lines, which
+//! Rate limit of log lines that peers can cause at will: a flood of peers must not become a flood of lines, which
 //! fill a disk and are each a write that others wait behind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub struct LogThrottle {
 }
 
 impl LogThrottle {
-    /// Whether this line may be told: `Some` with the number of lines before it that were not.
+    /// Checks if this line may be logged: `Some` with the number of lines suppressed before it.
     pub fn enter(&self) -> Option<u64> {
         self.enter_at(clock::now())
     }

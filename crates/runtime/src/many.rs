@@ -1,4 +1,4 @@
-//! The same call on many things, a bounded number of them at once.
+//! Same call on many items, with a bounded number in flight.
 //!
 //! A call on each of ten thousand partitions that waits for the one before it pays ten thousand commits one after the
 //! other; all at once would hold ten thousand answers and crowd out all other requests. [`many`] is in between.

@@ -30,7 +30,7 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// One of them; `None` when there is none.
+    /// Picks an element at random; `None` if there is none.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         of.get(self.below(of.len()))
     }

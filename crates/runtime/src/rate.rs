@@ -1,10 +1,10 @@
-//! How fast something may go: what is left of a rate, with a period's worth at most, and a debt that has to be made up for.
+//! Rate limiter: the allowance that is left, one period's worth at most, and a debt that has to be made up for.
 
 use std::time::Duration;
 
 use crate::Nanos;
 
-/// So much may go in a period; 0 is no limit.
+/// Amount allowed per period; 0 is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Messages.
@@ -16,7 +16,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So much a second.
+    /// Returns a rate per second.
     #[must_use]
     pub const fn per_second(messages: u64, bytes: u64) -> Self {
         Self {
@@ -26,7 +26,7 @@ impl Rate {
         }
     }
 
-    /// Whether nothing is limited.
+    /// True if nothing is limited.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.messages == 0 && self.bytes == 0
@@ -40,7 +40,7 @@ impl Default for Rate {
     }
 }
 
-/// What is left of a period's worth; below zero it is owed.
+/// Rest of a period's allowance; below zero it is a debt.
 #[derive(Debug, Default)]
 struct Bucket {
     left: f64,
@@ -70,7 +70,7 @@ impl Bucket {
     }
 }
 
-/// What is left of a [`Rate`].
+/// Rest of the allowance of a [`Rate`].
 #[derive(Debug, Default)]
 pub struct Buckets {
     messages: Bucket,
@@ -84,7 +84,7 @@ impl Buckets {
         messages.max(self.bytes.wait(rate.bytes, rate.period, now))
     }
 
-    /// So much went through.
+    /// Takes this amount from the allowance.
     pub fn take(&mut self, messages: u64, bytes: u64) {
         self.messages.left -= messages as f64;
         self.bytes.left -= bytes as f64;

@@ -38,7 +38,7 @@ impl Shutdown {
 }
 
 impl ShutdownToken {
-    /// Whether stop was said.
+    /// True if shutdown was triggered.
     #[must_use]
     pub fn is_triggered(&self) -> bool {
         *self.receiver.borrow()

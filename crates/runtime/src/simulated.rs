@@ -18,7 +18,7 @@ use std::task::{Context, Wake, Waker};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// One of the threads that a simulated process would have.
+/// Id of a thread that a simulated process would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupId(usize);
 
@@ -28,10 +28,10 @@ thread_local! {
     static NOW: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// What the wall clock says when the simulated machine starts, in milliseconds since 1970.
+/// Wall clock at the start of the simulated machine, in milliseconds since 1970.
 const WALL_MS_FIRST: u64 = 1_700_000_000_000;
 
-/// What the monotonic clock says then; 0 has a meaning of its own here and there.
+/// Monotonic clock at that moment, in nanoseconds; 0 has a special meaning in some places.
 const NANOS_FIRST: u64 = 1_000_000_000;
 
 /// The simulated monotonic clock, if there is one on this thread.
@@ -70,7 +70,7 @@ pub(crate) fn spawn_group(future: impl Future<Output = ()> + 'static) {
     }
 }
 
-/// Whether this thread is a simulated process.
+/// True if this thread is a simulated process.
 pub(crate) fn is_entered() -> bool {
     ENTERED.with_borrow(Option::is_some)
 }

@@ -32,7 +32,7 @@ const DURABILITY_MASK: u32 = 3;
 pub struct Mark {
     /// The segment it is in.
     pub segment: u32,
-    /// Where the next group begins.
+    /// Offset of the next group.
     pub byte_offset: u64,
     /// The sequence number of the last group before it.
     pub sequence: u64,
@@ -47,16 +47,16 @@ pub struct LogEnd {
     pub log: u32,
     /// The first byte of the log that is no data.
     pub end: u64,
-    /// The same of its index.
+    /// End of its index.
     pub index_end: u64,
 }
 
-/// What is known of a ledger, apart from what is in the journals behind the marks.
+/// State of a ledger, apart from what is in the journals behind the marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerRow {
     /// The ledger.
     pub id: u64,
-    /// What an acknowledged append of it survives.
+    /// Durability of an acknowledged append.
     pub durability: Durability,
     /// The number of its journal.
     pub journal: u16,
@@ -83,7 +83,7 @@ pub struct Checkpoint {
     pub clean: bool,
     /// The id of the next ledger.
     pub ledger_next: u64,
-    /// From where on each journal is replayed, by number.
+    /// Replay start of each journal, by number.
     pub journals: Vec<Mark>,
     /// The logs in use.
     pub logs: Vec<LogEnd>,
@@ -91,7 +91,7 @@ pub struct Checkpoint {
     pub ledgers: Vec<LedgerRow>,
 }
 
-/// How durability is written, here and in records of creations.
+/// Returns the number that stands for the durability, here and in records of creations.
 #[must_use]
 pub fn durability_to_number(durability: Durability) -> u32 {
     match durability {
@@ -165,7 +165,7 @@ impl Checkpoint {
 }
 
 impl Checkpoint {
-    /// Whether every number in it can be what it says, apart from what only the directories can tell.
+    /// True if every number in it is possible, apart from what only the directories can tell.
     fn is_possible(&self) -> bool {
         let mark = |mark: &Mark| mark.segment < u32::MAX && are_counts(&[mark.byte_offset, mark.sequence]);
         // Places in a log are 32 bits wide.

@@ -15,7 +15,7 @@ pub struct SegmentFile {
     pub id: u32,
     /// The mark that everything in it carries.
     pub salt: u32,
-    /// Where it is, for messages.
+    /// Path of the file, for messages.
     pub path: PathBuf,
     /// The file itself.
     pub file: Arc<dyn FsFile>,
@@ -58,7 +58,7 @@ pub struct LogFile {
     pub id: u32,
     /// The mark that everything in it carries.
     pub salt: u32,
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
     /// The file itself.
     pub file: Arc<dyn FsFile>,

@@ -31,7 +31,7 @@ pub struct GroupHeader {
     pub ledger_next: u64,
     /// Bytes of the records after the header, without the zeros at the end.
     pub record_bytes: u32,
-    /// How many they are.
+    /// Number of records.
     pub records: u32,
 }
 

@@ -16,7 +16,7 @@ const HEADER_BYTES: usize = 40;
 const RUN_BYTES: usize = 40;
 const POINT_BYTES: usize = 8;
 
-/// Where one entry of a run begins.
+/// Position of an entry within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     /// Counted from the first entry of the run.
@@ -34,24 +34,24 @@ pub struct IndexRun {
     pub first: u64,
     /// The bytes of their payloads.
     pub payload_bytes: u64,
-    /// How many they are.
+    /// Number of entries.
     pub count: u32,
-    /// Where in the log its first record begins.
+    /// Offset of its first record in the log.
     pub start: u32,
-    /// Where its last record ends.
+    /// End of its last record.
     pub end: u32,
     /// In rising order; none for the first entry.
     pub points: Vec<Point>,
 }
 
-/// What one flush put into a log.
+/// Index of a flush to a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexBatch {
-    /// Where the part of the log begins that it describes.
+    /// Start of the part of the log that it describes.
     pub data_from: u64,
-    /// Where that part ends.
+    /// End of that part.
     pub data_to: u64,
-    /// What is in it.
+    /// Runs in that part.
     pub runs: Vec<IndexRun>,
 }
 

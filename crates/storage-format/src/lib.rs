@@ -49,7 +49,7 @@ pub const FORMAT_VERSION: u32 = 2;
 /// right; those that are accepted can be added up without overflowing.
 pub const COUNT_MAX: u64 = 1 << 56;
 
-/// Whether all these can be counts.
+/// True if all these are valid counts.
 #[must_use]
 pub fn are_counts(numbers: &[u64]) -> bool {
     numbers.iter().all(|number| *number <= COUNT_MAX)

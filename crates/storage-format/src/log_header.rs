@@ -11,7 +11,7 @@ use super::{crc32c, get_u32, put_u32};
 const MAGIC: u32 = u32::from_le_bytes(*b"PHLG");
 const BYTES: usize = 32;
 
-/// Where the records begin.
+/// Offset of the first record.
 pub const LOG_DATA_AT: u64 = 4096;
 
 /// A decoded header.

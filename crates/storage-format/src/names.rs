@@ -1,4 +1,4 @@
-//! How files are called: `0000001a.seg` and the like.
+//! File names: `0000001a.seg` and the like.
 
 /// The file that says what a directory is.
 pub const VERSION: &str = "VERSION";
@@ -11,7 +11,7 @@ pub const CHECKPOINT_TMP: &str = "CHECKPOINT.tmp";
 
 /// Room kept back for a full device.
 pub const RESERVE: &str = "RESERVE";
-/// The same before it has its room.
+/// Name of the reserve until its room is allocated.
 pub const RESERVE_TMP: &str = "RESERVE.tmp";
 
 /// A journal segment.

@@ -13,7 +13,7 @@ use crate::log_header::LOG_DATA_AT;
 use crate::names::INDEX;
 use crate::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 
-/// How much is read at once.
+/// Size of a read, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// As the log writer's.

@@ -17,7 +17,7 @@ pub const RECORD_ALIGN: usize = 8;
 const BODY_BITS: u32 = 28;
 const BODY_MASK: u32 = (1 << BODY_BITS) - 1;
 
-/// What a record is. The numbers are on disk and are never reused; 2 and 4 were of format version 1.
+/// Record kind. The numbers are on disk and are never reused; 2 and 4 were of format version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -48,7 +48,7 @@ impl Kind {
 /// A decoded record header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// What the record is.
+    /// Kind of the record.
     pub kind: Kind,
     /// The length of its body.
     pub body_bytes: u32,
@@ -56,7 +56,7 @@ pub struct RecordHeader {
     pub body_crc: u32,
     /// The ledger that it is about.
     pub ledger: u64,
-    /// What `kind` says.
+    /// Value whose meaning depends on `kind`.
     pub value: u64,
 }
 

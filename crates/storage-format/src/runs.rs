@@ -1,4 +1,4 @@
-//! Where a ledger's flushed entries are: runs of consecutive records in entry logs.
+//! Locations of a ledger's flushed entries: runs of consecutive records in entry logs.
 //!
 //! A run and its points take about 40 bytes and 8 for every 128 KiB of data; nothing is kept per entry. A reader goes
 //! to the nearest point and walks from record to record.
@@ -10,13 +10,13 @@ use crate::index_batch::{IndexRun, Point};
 pub struct Run {
     /// The id of its first entry.
     pub first: u64,
-    /// How many entries it has.
+    /// Number of entries.
     pub count: u32,
     /// The log that they are in.
     pub log: u32,
-    /// Where in the log its first record begins.
+    /// Offset of its first record in the log.
     pub start: u32,
-    /// Where its last record ends.
+    /// End of its last record.
     pub end: u32,
     points: Box<[Point]>,
 }
@@ -61,7 +61,7 @@ impl Run {
         }
     }
 
-    /// How the run would be written to an index.
+    /// Returns the points with which the run is written to an index.
     #[cfg(test)]
     fn points(&self) -> &[Point] {
         &self.points
@@ -112,7 +112,7 @@ impl Runs {
         self.runs.iter()
     }
 
-    /// How many of the entries before `end` no run holds.
+    /// Returns the number of entries before `end` that no run holds.
     #[must_use]
     pub fn missing_before(&self, end: u64) -> u64 {
         let held = |run: &Run| run.end_entry().min(end).saturating_sub(run.first);

@@ -22,21 +22,22 @@ use crate::round_up;
 use crate::segment_header::{NO_SEGMENT, SegmentHeader};
 use crate::window::Window;
 
-/// How far a segment without a header and a first group is looked at for another one, in bytes: more than the largest entry.
+/// Length of the search for another group in a segment without a header and a first group, in bytes: more than the
+/// largest entry.
 const LOOK_BYTES: usize = 17 << 20;
 
-/// What is known about a segment before it is read.
+/// Bounds of a segment that are known before it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Groups begin at multiples of this.
     pub block_bytes: u64,
     /// Length of the file.
     pub file_bytes: u64,
-    /// Where to begin: a group's start.
+    /// Offset to begin at: a group's start.
     pub from: u64,
     /// The highest sequence number before that.
     pub sequence: u64,
-    /// Where the data ends, when that is known.
+    /// End of the data, if known.
     pub end: Option<u64>,
 }
 
@@ -49,11 +50,11 @@ pub struct Bad {
     pub end: u64,
     /// The sequence number of its group, or the lowest it can have had.
     pub sequence: u64,
-    /// It is known which record is in it.
+    /// True if the record in it is known.
     pub known: bool,
 }
 
-/// What turns up, in order.
+/// Event of a scan, in order.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A group begins whose records have this many bytes.
@@ -63,25 +64,25 @@ pub enum Event<'a> {
     },
     /// A record; no body when that is damaged.
     Record {
-        /// What it says of itself.
+        /// Header of the record.
         header: &'a RecordHeader,
-        /// What it holds.
+        /// Body of the record.
         body: Option<&'a [u8]>,
-        /// Where it begins.
+        /// Offset of the record.
         byte_offset: u64,
     },
     /// Something that is no group or record.
     Bad(Bad),
     /// A group is over.
     End {
-        /// Where the next one may begin.
+        /// Offset at which the next group may begin.
         byte_offset: u64,
-        /// What it says of itself.
+        /// Header of the group.
         group: &'a GroupHeader,
     },
 }
 
-/// What a sweep knows at its end.
+/// Result of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Swept {
     /// The highest sequence number.
@@ -90,7 +91,7 @@ pub struct Swept {
     pub end: u64,
 }
 
-/// Where the last segment ends.
+/// End of the last segment.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
     /// The highest sequence number seen, torn or not, and where the data ends: behind the last group, or where a torn write
@@ -100,7 +101,7 @@ pub struct End {
     pub synced: u64,
 }
 
-/// Where the data of the last segment ends.
+/// Finds the end of the data in the last segment.
 #[must_use]
 pub fn find_end(file: &SegmentFile, bounds: &Bounds) -> End {
     let (mut synced, mut bads, mut groups) = (0, Vec::new(), Vec::new());
@@ -133,7 +134,7 @@ pub fn find_end(file: &SegmentFile, bounds: &Bounds) -> End {
     }
 }
 
-/// Whether the device can read each page of a stretch: what [`Window`] takes for zeros where it cannot.
+/// True if the device can read each page of a range; [`Window`] takes unreadable pages for zeros.
 fn is_readable(file: &SegmentFile, start: u64, end: u64) -> bool {
     let page = DIRECT_ALIGN as u64;
     let mut at = start - start % page;
@@ -278,9 +279,9 @@ pub fn peek(file: &SegmentFile, block_bytes: u64) -> io::Result<(Option<SegmentH
     Ok((None, more.chunks(block).any(is_group)))
 }
 
-/// Whether each of these segments, given in rising order as id, header and whether a group follows that, may hold something. One
-/// that was prepared and could then not be opened, or whose name could not be made durable, was passed over: the header of a
-/// later one says that it follows one before it.
+/// Returns true for each of these segments, given in rising order as id, header and whether a group follows that,
+/// that may hold something. A segment that was prepared and could then not be opened, or whose name could not be made
+/// durable, was passed over: the header of a later one says that it follows one before it.
 #[must_use]
 pub fn may_be_used(segments: &[(u32, Option<SegmentHeader>, bool)]) -> Vec<bool> {
     let mut follows = NO_SEGMENT;

@@ -16,7 +16,7 @@ const BYTES: usize = 48;
 /// "There is no segment before."
 pub const NO_SEGMENT: u32 = u32::MAX;
 
-/// Where a segment stops.
+/// End of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentEnd {
     /// The segment; [`NO_SEGMENT`] when there is none.
@@ -34,7 +34,7 @@ pub struct SegmentHeader {
     pub segment: u32,
     /// The mark that everything in it carries.
     pub salt: u32,
-    /// Where the one before it ended.
+    /// End of the segment before it.
     pub previous: SegmentEnd,
     /// All ledger ids given out so far are below this.
     pub ledger_next: u64,
@@ -58,17 +58,19 @@ impl SegmentHeader {
         }
     }
 
-    /// Whether something between `mark` and this segment is missing, when no segment before it is left.
+    /// True if something between `mark` and this segment is missing, when no segment before it is left.
     ///
-    /// Sequence numbers alone do not say it: `previous` counts those of a torn group as well, and no mark reaches them.
+    /// Sequence numbers alone do not show it: `previous` counts those of a torn group as well, and no mark reaches
+    /// them.
     #[must_use]
     pub fn misses_groups_after(&self, mark: &Mark) -> bool {
         let at_mark = self.previous.segment == mark.segment && self.previous.end <= mark.byte_offset;
         self.previous.sequence > mark.sequence && !at_mark
     }
 
-    /// Whether something between `previous`, where the segment that is found before this one ends, and this one is missing. Segments
-    /// without groups are not: they may go before an older one that could not be removed.
+    /// True if something between `previous`, the end of the segment found before this one, and this one is missing.
+    /// Missing segments without groups do not count: they may be removed before an older one that could not be
+    /// removed.
     #[must_use]
     pub fn misses_groups_between(&self, previous: &SegmentEnd) -> bool {
         let follows = previous.segment == NO_SEGMENT || self.previous.segment == previous.segment;

@@ -14,7 +14,7 @@ const COPY_AT: usize = 512;
 /// Length of the file.
 pub const FILE_BYTES: usize = 1024;
 
-/// What a directory is for. The numbers are on disk.
+/// Purpose of a directory. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Role {
@@ -24,7 +24,7 @@ pub enum Role {
     Ledgers = 2,
 }
 
-/// What is fixed for the life of a directory.
+/// Properties that are fixed for the life of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Groups start at multiples of this and no durable block is ever written again.
@@ -32,18 +32,18 @@ pub struct Superblock {
     /// A random number that marks everything this store writes, so that bytes of another life of the same disk
     /// blocks, or bytes a client sends, are never taken for its own.
     pub store_id: u64,
-    /// What the directory is for.
+    /// Purpose of the directory.
     pub role: Role,
-    /// Which of the directories with this role it is, from 0.
+    /// Number among the directories with this role, from 0.
     pub number: u32,
 }
 
-/// Why a superblock was not accepted.
+/// Reason why a superblock was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// Neither copy is whole.
     Damaged,
-    /// It is of a format that this release does not read.
+    /// The format is one that this release does not read.
     Version(u32),
 }
 
@@ -66,7 +66,7 @@ impl Superblock {
         file
     }
 
-    /// What the file says.
+    /// Decodes the file.
     ///
     /// # Errors
     /// Neither copy is whole, or the format is another.
@@ -82,7 +82,8 @@ impl Superblock {
         Err(refused)
     }
 
-    /// What to say when the directory named as number `number` with this role is another one of its store.
+    /// Returns the message for a directory that was named as number `number` with this role and is another one of its
+    /// store.
     #[must_use]
     pub fn other_place(self, role: Role, number: u32) -> Option<String> {
         let kind = match self.role {

@@ -16,7 +16,7 @@ use pharos_runtime::sync::thread::{self, Scope};
 
 use crate::file::SegmentFile;
 
-/// How much is read at once.
+/// Size of a read, in bytes.
 const PIECE_BYTES: usize = 4 << 20;
 /// Room for the end of the piece before: the usual group is not larger.
 const HEAD_BYTES: usize = 1 << 20;
@@ -27,9 +27,9 @@ const PIECES: usize = 3;
 #[derive(Debug, Default)]
 struct Piece {
     buf: AlignedBuf,
-    /// Where the stretch begins, in the file.
+    /// Offset of the stretch in the file.
     at: u64,
-    /// Where it begins and ends in the buffer.
+    /// Start and end of the stretch in the buffer.
     start: usize,
     end: usize,
 }
@@ -39,7 +39,7 @@ impl Piece {
         self.buf.bytes().get(self.start..self.end).unwrap_or_default()
     }
 
-    /// What is there of the file from `at` on.
+    /// Returns the bytes of the file from `at` on that are in memory.
     fn from(&self, at: u64) -> &[u8] {
         let skip = at
             .checked_sub(self.at)
@@ -52,7 +52,7 @@ impl Piece {
 #[derive(Clone, Copy, Debug)]
 struct Reader<'a> {
     file: &'a SegmentFile,
-    /// Where the next piece begins, and where reading ends.
+    /// Offsets of the next piece and of the end of reading.
     at: u64,
     end: u64,
 }
@@ -111,7 +111,7 @@ impl Reader<'_> {
     }
 }
 
-/// Where pieces come from.
+/// Source of the pieces.
 #[derive(Debug)]
 enum Source<'a> {
     /// Read when they are wanted.

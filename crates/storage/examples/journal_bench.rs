@@ -1,12 +1,12 @@
-//! How fast the journal is on this machine's disk.
+//! Benchmark of the journal on this machine's disk.
 //!
 //! ```text
 //! cargo run --release -p pharos-storage --example journal_bench -- [--dir DIR] [--seconds N] [--buffered] [--reserve] [--paths]
 //! ```
 //! For several entry sizes: the latency of one append and its sync with one in flight, and the throughput with many.
-//! `--paths` measures instead how a group best reaches the device: through the page cache and fdatasync, direct and fdatasync,
-//! or direct with every write synced by itself; it is why the engine does the second.
-//! Then how fast the entries are read back, how long a start takes, and the memory of an idle store.
+//! `--paths` measures instead how a group best reaches the device: through the page cache and fdatasync, direct and
+//! fdatasync, or direct with every write synced by itself; it is why the engine does the second. Then how fast the
+//! entries are read back, how long a start takes, and the memory of an idle store.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a tool for people")]
 
@@ -92,7 +92,7 @@ async fn main() {
     restart(dir.path(), &args.options).await;
 }
 
-/// One append, one sync, the next append.
+/// Measures the latency of an append with its sync, with one in flight.
 async fn latency(writer: &dyn LedgerWriter, payload: &Bytes, seconds: u64) {
     let mut histogram = Histogram::default();
     let mut tail = writer.tail();
@@ -190,7 +190,7 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// How the bytes of a group may reach the device, each with what makes them durable.
+/// Measures the ways to write the bytes of a group to the device, each with the call that makes them durable.
 fn write_paths(dir: &Path, seconds: u64) {
     use rustix::fs::OFlags;
     let ways = [

@@ -21,7 +21,7 @@ use pharos_storage_format::checkpoint::Mark;
 
 use crate::ledgers::Ledger;
 
-/// What one journal has told the cache.
+/// Progress that a journal has reported to the cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct JournalProgress {
     pub(crate) mark: Mark,
@@ -33,9 +33,9 @@ pub(crate) struct JournalProgress {
 struct Half {
     bytes: u64,
     touched: Vec<Arc<Ledger>>,
-    /// When its first entry came.
+    /// Time of its first entry.
     since: Option<Nanos>,
-    /// When its last entry came.
+    /// Time of its last entry.
     last: Nanos,
 }
 
@@ -57,7 +57,7 @@ struct Halves {
     flushing: bool,
 }
 
-/// What a swap hands to the flusher.
+/// Result of a swap, for the flusher.
 #[derive(Debug)]
 pub(crate) struct Swapped {
     pub(crate) epoch: u64,
@@ -65,17 +65,17 @@ pub(crate) struct Swapped {
     pub(crate) progress: Vec<JournalProgress>,
     pub(crate) touched: Vec<Arc<Ledger>>,
     pub(crate) bytes: u64,
-    /// When its first entry came.
+    /// Time of its first entry.
     pub(crate) since: Option<Nanos>,
 }
 
-/// How the active half stands.
+/// Fill level of the active half.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
     pub(crate) bytes: u64,
-    /// When its first entry came.
+    /// Time of its first entry.
     pub(crate) since: Option<Nanos>,
-    /// When its last entry came.
+    /// Time of its last entry.
     pub(crate) last: Nanos,
     /// Bytes of the half that is being flushed.
     pub(crate) flushing_bytes: u64,
@@ -120,7 +120,7 @@ impl Cache {
         }
     }
 
-    /// Whether the active half should be flushed before it is full.
+    /// True if the active half should be flushed before it is full.
     pub(crate) fn is_nearly_full(&self) -> bool {
         let state = self.lock();
         (state.half().bytes + state.reserved) >= self.half_bytes - self.half_bytes / 4
@@ -254,7 +254,7 @@ impl Cache {
         }
     }
 
-    /// How far each journal is published.
+    /// Returns the published progress of each journal.
     pub(crate) fn progress(&self) -> Vec<JournalProgress> {
         self.lock().journals.iter().map(|j| j.published).collect()
     }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 /// Entries in one piece.
 const PIECE_ENTRIES: usize = 4096;
 
-/// What an entry costs in the write cache besides its payload, in bytes.
+/// Cost of an entry in the write cache besides its payload, in bytes.
 const ENTRY_COST: u64 = 64;
 
 /// An entry and the checksum that its record carries.
@@ -22,13 +22,13 @@ pub(crate) struct CachedEntry {
 }
 
 impl CachedEntry {
-    /// What it counts for in the write cache.
+    /// Returns its cost in the write cache, in bytes.
     pub(crate) fn cost(&self) -> u64 {
         cost(self.payload.len())
     }
 }
 
-/// What an entry of this size counts for in the write cache.
+/// Returns the cost of an entry of this size in the write cache, in bytes.
 pub(crate) fn cost(payload_bytes: usize) -> u64 {
     payload_bytes as u64 + ENTRY_COST
 }
@@ -50,7 +50,7 @@ impl Piece {
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
     pub(crate) pieces: Vec<Arc<Piece>>,
-    /// What they count for in the write cache.
+    /// Cost of the entries in the write cache, in bytes.
     pub(crate) cost: u64,
 }
 

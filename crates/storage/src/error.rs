@@ -1,8 +1,8 @@
-//! Why a store could not be opened.
+//! Errors of opening a store.
 
 use std::path::PathBuf;
 
-/// What keeps a store from opening.
+/// Reason why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenStoreError {
     /// Another process, or another store in this process, has the directory open.
@@ -29,7 +29,7 @@ pub enum OpenStoreError {
     WrongDirectory {
         /// The directory.
         dir: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         what: String,
     },
     /// An option is out of its range.
@@ -38,7 +38,7 @@ pub enum OpenStoreError {
     /// The system refused.
     #[error("cannot {what} {}", .path.display())]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
         /// On which file.
         path: PathBuf,

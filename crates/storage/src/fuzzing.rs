@@ -28,7 +28,7 @@ use crate::manual::Manual;
 use crate::offline::{Access, Offline};
 use crate::{IoMode, Options, Preallocate};
 
-/// What the files of [`store`] are made with.
+/// Store id in the files of [`store`].
 const STORE_ID: u64 = 0x5eed;
 const BLOCK: usize = 512;
 /// Bytes of an input that say one change.
@@ -112,7 +112,7 @@ pub fn checkpoint(data: &[u8]) {
     }
 }
 
-/// One of the formats above, chosen by the first byte.
+/// Fuzzes a format from the list above, chosen by the first byte.
 pub fn any_format(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else {
         return;

@@ -1,7 +1,7 @@
-//! What is known about ledgers: their state, their entries in memory, and where the others are.
+//! State of ledgers: their phase, their entries in memory, and the locations of the others.
 //!
-//! Shared by writers, readers, journal threads and the flusher. Each ledger has one lock, held for a few lines.
-//! Lock order: a ledger's state, then a queue, the cache or the logs; never two ledgers at once.
+//! Shared by writers, readers, journal threads and the flusher. Each ledger has one lock, held for a few lines. Lock
+//! order: a ledger's state, then a queue, the cache or the logs; never two ledgers at once.
 //!
 //! Always true: entries `0..end` are readable, and none of them is less durable than the ledger's own rule says. Of
 //! these, `0..flushed` are in `runs`, the rest in `chunks`; what is in neither was lost to damage.
@@ -19,7 +19,7 @@ use pharos_types::LedgerId;
 
 use crate::chunk::{CachedEntry, Chunk};
 
-/// Who may append.
+/// Phase of a ledger: the writers that may append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Its writer.
@@ -34,7 +34,7 @@ pub(crate) enum Phase {
 
 pub(crate) type SealAnswer = oneshot::Sender<Result<Sealed, Arc<StorageFault>>>;
 
-/// Where damage was found that has hidden entries.
+/// Location of damage that has hidden entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {
     pub(crate) file: String,
@@ -83,7 +83,7 @@ pub(crate) struct LedgerState {
     pub(crate) runs: Runs,
     /// While a writer may watch.
     pub(crate) tail: Option<watch::Sender<Tail>>,
-    /// Why what was queued for it was given up.
+    /// Reason why its queued entries were given up.
     pub(crate) given_up: Option<Arc<StorageFault>>,
     /// Found at a start: damage may have hidden entries behind the last known one.
     pub(crate) end_unknown: Option<Arc<StorageFault>>,
@@ -172,7 +172,7 @@ impl Ledger {
 }
 
 impl LedgerState {
-    /// Why an append is refused by the ledger itself, if it is.
+    /// Returns the reason why the ledger itself refuses an append, if it does.
     pub(crate) fn refusal(&self, ledger: LedgerId) -> Option<AppendError> {
         match self.phase {
             Phase::Open => None,
@@ -188,7 +188,7 @@ impl LedgerState {
         }
     }
 
-    /// What the ledger holds, for its seal.
+    /// Returns the content of the ledger, for its seal.
     pub(crate) fn content(&self) -> Sealed {
         Sealed {
             entry_count: self.end,
@@ -242,7 +242,8 @@ impl LedgerState {
         }
     }
 
-    /// What is queued behind the readable end will not be written. The ledger takes no more, and can be recovered.
+    /// Gives up what is queued behind the readable end: it will not be written. The ledger accepts no more appends,
+    /// and can be recovered.
     pub(crate) fn give_up(&mut self, fault: &Arc<StorageFault>) {
         if self.phase == Phase::Open {
             self.phase = Phase::GivenUp;

@@ -14,13 +14,13 @@ pub(crate) struct Log {
     pub(crate) file: Arc<LogFile>,
     /// The first byte that is no durable data.
     pub(crate) end: u64,
-    /// The same of its index.
+    /// End of its index.
     pub(crate) index_end: u64,
     /// Bytes of records that some ledger's runs name.
     pub(crate) live_bytes: u64,
     /// Gets nothing more.
     pub(crate) closed: bool,
-    /// Not to be rewritten: something in it could not be read.
+    /// True if the log must not be rewritten: something in it could not be read.
     pub(crate) pinned: bool,
     /// Entries were copied out of it; until the checkpoint of this generation is durable, they may be needed here.
     pub(crate) moved_before: Option<u64>,
@@ -42,7 +42,7 @@ impl Log {
         }
     }
 
-    /// Whether its file can go when checkpoint `generation` is durable.
+    /// True if its file can be removed when checkpoint `generation` is durable.
     pub(crate) fn is_removable(&self, generation: u64) -> bool {
         let settled = self.moved_before.is_none_or(|needed| needed <= generation);
         self.closed && self.live_bytes == 0 && settled && !self.stuck
@@ -65,7 +65,7 @@ impl Logs {
         }
     }
 
-    /// What a checkpoint says about them.
+    /// Returns the logs of a directory for a checkpoint.
     pub(crate) fn ends(&self, dir: u16) -> impl Iterator<Item = LogEnd> {
         self.by_id
             .iter()

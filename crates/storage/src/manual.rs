@@ -58,39 +58,39 @@ impl Manual {
         self.now = Nanos(self.now.0 + nanos);
     }
 
-    /// How many journals there are.
+    /// Returns the number of journals.
     #[must_use]
     pub fn journals(&self) -> usize {
         self.journals.len()
     }
 
-    /// One round of a journal: at most one group. `true` when it did something.
+    /// Runs a round of a journal: at most one group. `true` if it did something.
     pub fn step_journal(&mut self, number: usize) -> bool {
         let now = self.now;
         let journal = self.journals.get_mut(number);
         journal.is_some_and(|journal| journal.step(now) == Step::Worked)
     }
 
-    /// How long a journal's thread would wait for more entries before its next group.
+    /// Returns the time that a journal's thread would wait for more entries before its next group.
     #[must_use]
     pub fn pause(&self, number: usize) -> Duration {
         let journal = self.journals.get(number);
         journal.map_or(Duration::ZERO, |journal| journal.pause(self.now))
     }
 
-    /// One round of a preparer. `true` when it did something.
+    /// Runs a round of a preparer. `true` if it did something.
     pub fn step_preparer(&mut self, number: usize) -> bool {
         let now = self.now;
         let preparer = self.preparers.get_mut(number);
         preparer.is_some_and(|preparer| preparer.step(now) == Pace::Again)
     }
 
-    /// One round of the flusher. `true` when it did something.
+    /// Runs a round of the flusher. `true` if it did something.
     pub fn step_flusher(&mut self) -> bool {
         self.flusher.step(self.now) == Pace::Again
     }
 
-    /// One round of all threads but the flusher.
+    /// Runs a round of all threads but the flusher.
     fn step_others(&mut self) -> bool {
         let mut worked = false;
         for number in 0..self.journals.len() {
@@ -100,10 +100,10 @@ impl Manual {
         worked
     }
 
-    /// Until no thread has anything to do.
+    /// Runs until no thread has anything to do.
     ///
     /// # Panics
-    /// When that never happens.
+    /// If that never happens.
     pub fn settle(&mut self) {
         let mut quiet = 0;
         for _ in 0..ROUNDS_MAX {

@@ -1,4 +1,4 @@
-//! What can be set about a store, and the limits that follow from it.
+//! Options of a store, and the limits that follow from them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use pharos_storage_format::superblock::Role;
 
 use crate::OpenStoreError;
 
-/// How bytes reach the device.
+/// I/O mode of writes to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IoMode {
     /// Past the page cache, where the file system can; otherwise as `Buffered`. Half the CPU at high rates.
@@ -19,7 +19,7 @@ pub enum IoMode {
     Buffered,
 }
 
-/// How a segment file gets its room before it is written.
+/// Preallocation of a segment file before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Preallocate {
     /// Written full of zeros beforehand, so that a sync later writes data only.
@@ -32,32 +32,32 @@ pub enum Preallocate {
 /// Settings of a store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the journals are, one each; every one should be a device of its own. Empty (default): `journal` in the
-    /// store's directory. More can be added later; one can be replaced after a clean stop.
+    /// Directories of the journals, one each; every one should be a device of its own. Empty (default): `journal` in
+    /// the store's directory. More can be added later; one can be replaced after a clean stop.
     pub journal_dirs: Vec<PathBuf>,
-    /// Where the entry logs are, each flushed to by a thread of its own. Empty (default): `ledgers` in the store's
-    /// directory. More can be added later, but none removed.
+    /// Directories of the entry logs, each flushed to by a thread of its own. Empty (default): `ledgers` in the
+    /// store's directory. More can be added later, but none removed.
     pub ledger_dirs: Vec<PathBuf>,
     /// Size of a journal segment in bytes, at most 4 GiB. Default 256 MiB.
     pub segment_bytes: u64,
     /// Size of the first segment after a start; each next one is eight times larger up to `segment_bytes`, so that a
     /// small store stays small and starts at once. Default 4 MiB.
     pub segment_bytes_first: u64,
-    /// What groups are aligned to: 4096 (default; needed for direct I/O) or 512. Fixed when a directory is made.
+    /// Alignment of groups, in bytes: 4096 (default; needed for direct I/O) or 512. Fixed when a directory is made.
     pub block_bytes: u32,
     /// Direct or through the page cache. Default direct.
     pub io: IoMode,
-    /// How segments get their room. Default zero-filled.
+    /// Preallocation of segments. Default zero-filled.
     pub preallocate: Preallocate,
     /// The most one journal write takes, in bytes, at least 8 blocks; one entry may always be larger. Default 1 MiB.
     pub group_bytes_max: usize,
     /// The most entries one journal write takes. Default unlimited.
     pub group_entries_max: usize,
-    /// How long after the beginning of a group the next one begins at the earliest, when the group was for several
-    /// ledgers; half of it when it held several entries of one ledger. A single writer never waits, and neither does a
-    /// group that is full. Default 0.
+    /// Minimum time from the beginning of a group to that of the next one, if the group was for several ledgers; half
+    /// of it if it held several entries of one ledger. A single writer never waits, and neither does a group that is
+    /// full. Default 0.
     pub linger: Duration,
-    /// When appends of [`Durability::Async`](pharos_ledger::Durability::Async) ledgers are synced at the latest.
+    /// Maximum time until appends of [`Durability::Async`](pharos_ledger::Durability::Async) ledgers are synced.
     /// Default 1 s.
     pub sync_interval: Duration,
     /// After how much idle time the journal notes that its last group was synced, so that a damaged last group is
@@ -71,22 +71,22 @@ pub struct Options {
     pub journal_bytes_max: u64,
     /// Old segments that are kept although nothing needs them, for a person to look at. Default 0.
     pub journal_backups: usize,
-    /// How many files of old segments of full size are kept to be written again, also over a stop, which saves filling new
-    /// ones. They go when entry logs have no room. Default 2.
+    /// Number of full-size files of old segments that are kept for reuse, also over a stop, which saves filling new
+    /// ones. They are removed when entry logs have no room. Default 2.
     pub spare_segments: usize,
-    /// What each journal directory keeps back for deletions on a full device, in bytes; 0: nothing. Default 4 MiB.
+    /// Reserve of each journal directory for deletions on a full device, in bytes; 0: none. Default 4 MiB.
     pub journal_reserve_bytes: u64,
-    /// What each ledger directory keeps back for flushes and checkpoints on a full device, in bytes; 0: nothing. Default
-    /// 16 MiB.
+    /// Reserve of each ledger directory for flushes and checkpoints on a full device, in bytes; 0: none. Default 16
+    /// MiB.
     pub ledger_reserve_bytes: u64,
-    /// How long appends that were queued when the device was found full wait for room before they are given up, with their
+    /// Time that appends queued when the device was found full wait for room before they are given up, with their
     /// ledgers. Default 3 s.
     pub space_patience: Duration,
     /// Both halves of the write cache together, in bytes; taken only while needed. Default 256 MiB.
     pub write_cache_bytes: u64,
     /// An entry is flushed to the logs when it has been in memory for this long. Default 60 s.
     pub flush_interval: Duration,
-    /// How fast flushes write, in bytes a second. Default unlimited (0).
+    /// Maximum write rate of flushes, in bytes a second. Default unlimited (0).
     pub flush_bytes_per_s: u64,
     /// Size of an entry log in bytes, at most 2 GiB. Default 1 GiB.
     pub entry_log_bytes: u64,
@@ -99,7 +99,7 @@ pub struct Options {
     pub read_cache_bytes: u64,
     /// Reads that wait for a device; further ones wait in their callers. Default 1024.
     pub read_queue: usize,
-    /// How fast a device is read while the journals are busy, in bytes a second; 0 is unlimited. Default 600 MB.
+    /// Maximum read rate of a device while the journals are busy, in bytes a second; 0 is unlimited. Default 600 MB.
     pub read_bytes_per_s: u64,
     /// A log whose live share is below this is rewritten every `minor_compaction_interval`, in percent. Default 20.
     pub minor_compaction_percent: u8,
@@ -110,10 +110,10 @@ pub struct Options {
     pub major_compaction_percent: u8,
     /// Default 24 h; 0 is never.
     pub major_compaction_interval: Duration,
-    /// How fast logs are rewritten, in bytes a second. Default 64 MiB.
+    /// Maximum rate of rewriting logs, in bytes a second. Default 64 MiB.
     pub compact_bytes_per_s: u64,
-    /// When damage may have hidden the last entries of a ledger that was open, recover it as what is left (with an
-    /// error in the log) instead of refusing. Default no.
+    /// If true and damage may have hidden the last entries of a ledger that was open, recovers it as what is left
+    /// (with an error in the log) instead of refusing. Default false.
     pub salvage: bool,
 }
 
@@ -163,7 +163,7 @@ impl Default for Options {
 /// made, when the device is full.
 pub(crate) const RESERVE_BLOCKS: u64 = 16;
 
-/// How many directories of a kind there may be.
+/// Maximum number of directories of a kind.
 const DIRS_MAX: usize = 64;
 
 impl Options {

@@ -1,4 +1,4 @@
-//! What waits for a journal thread. Each journal has one.
+//! Queue of a journal thread. Each journal has one.
 //!
 //! Writers push without waiting; the journal thread takes everything there is. Bounded in bytes: what is queued and
 //! what the journal has taken but not finished count together.
@@ -18,7 +18,7 @@ use pharos_storage_format::record::record_bytes;
 
 use crate::ledgers::Ledger;
 
-/// Why a journal did not do something.
+/// Reason why a journal refused an op.
 #[derive(Clone, Debug)]
 pub(crate) enum Refused {
     Poisoned(Arc<StorageFault>),
@@ -27,7 +27,7 @@ pub(crate) enum Refused {
 
 pub(crate) type Done = oneshot::Sender<Result<(), Refused>>;
 
-/// One thing for the journal to write.
+/// Operation for the journal to write.
 #[derive(Debug)]
 pub(crate) enum Op {
     Entry {
@@ -62,13 +62,13 @@ impl Op {
         }
     }
 
-    /// Whether it is an entry of a ledger whose appends are not urgent.
+    /// True if it is an entry of a ledger whose appends are not urgent.
     pub(crate) fn is_background(&self) -> bool {
         matches!(self, Self::Entry { ledger, .. } if ledger.is_background)
     }
 }
 
-/// Why the queue took nothing.
+/// Reason why the queue accepted nothing.
 #[derive(Clone, Debug)]
 pub(crate) enum NotQueued {
     Poisoned(Arc<StorageFault>),
@@ -81,9 +81,9 @@ struct QueueState {
     ops: VecDeque<Op>,
     /// Record bytes of what is queued or taken and not finished.
     bytes: usize,
-    /// How many ops `bytes` stands for.
+    /// Number of ops that `bytes` stands for.
     count: usize,
-    /// Why nothing more is taken.
+    /// Reason why nothing more is accepted.
     closed: Option<Arc<StorageFault>>,
     /// No further segment can be had; only `room` is left.
     no_space: bool,
@@ -91,7 +91,7 @@ struct QueueState {
     no_flush_space: bool,
     /// Bytes that entries may still take in the segment being written.
     room: usize,
-    /// The same for entries of background ledgers while others are refused.
+    /// Bytes that entries of background ledgers may still take while others are refused.
     background_room: usize,
     /// And in the journal's reserve.
     reserve_room: usize,
@@ -101,7 +101,7 @@ struct QueueState {
     sleeping: bool,
 }
 
-/// What the active segment of a journal has left, in bytes.
+/// Room left in the active segment of a journal, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Room {
     /// For entries.
@@ -228,17 +228,17 @@ impl Queue {
         before != no_space
     }
 
-    /// Whether no further segment can be had.
+    /// True if no further segment is available.
     pub(crate) fn has_no_space(&self) -> bool {
         self.lock().no_space
     }
 
-    /// Whether the write cache cannot be flushed for want of space.
+    /// True if the write cache cannot be flushed for lack of space.
     pub(crate) fn lacks_flush_space(&self) -> bool {
         self.lock().no_flush_space
     }
 
-    /// Whether entries are refused for want of space.
+    /// True if entries are refused for lack of space.
     pub(crate) fn refuses_for_space(&self) -> bool {
         let state = self.lock();
         state.no_space || state.no_flush_space

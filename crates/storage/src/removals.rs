@@ -26,7 +26,7 @@ use crate::options::Options;
 /// With two of these on their way out a step is twice as long, with three of them three times, and so on.
 const MANY_BYTES: u64 = 1 << 30;
 
-/// What is still read after so long is removed as a whole: it stays readable for those who have it open.
+/// Time after which a file that is still read is removed as a whole: it stays readable for those who have it open.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An open file that may have to go. Its readers hold it too.
@@ -70,7 +70,7 @@ struct Removal<F> {
 #[derive(Debug)]
 pub(crate) struct Removals<F> {
     files: VecDeque<Removal<F>>,
-    /// When the next step may be.
+    /// Earliest time of the next step.
     due: Nanos,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Whether it is there.
+    /// True if the reserve is complete.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole.load(Ordering::Acquire)
     }

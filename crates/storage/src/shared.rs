@@ -1,4 +1,4 @@
-//! What all parts of one open store share.
+//! State shared by all parts of an open store.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ use crate::read::queue::ReadQueue;
 use crate::reserve::Reserve;
 use crate::stats::Counters;
 
-/// What all threads may know about one journal.
+/// State of a journal that all threads may read.
 #[derive(Debug)]
 pub(crate) struct JournalShared {
     pub(crate) dir: PathBuf,
@@ -48,7 +48,7 @@ pub(crate) struct JournalShared {
     pub(crate) reserve_wanted: AtomicBool,
     /// Wakes the preparer.
     pub(crate) bell: Bell,
-    /// It will never write again.
+    /// True if it will never write again.
     pub(crate) stopped: AtomicBool,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Supply {
 }
 
 impl Supply {
-    /// Whether some spare has at least so many bytes.
+    /// True if some spare has at least this many bytes.
     pub(crate) fn has_spare(&self, bytes: u64) -> bool {
         self.spares.iter().any(|spare| spare.bytes >= bytes)
     }
@@ -90,11 +90,11 @@ pub(crate) struct Spare {
 pub(crate) struct Prepared {
     pub(crate) file: Arc<SegmentFile>,
     pub(crate) bytes: u64,
-    /// It was the reserve: for facts, and a little that helps to get to them.
+    /// True if it was the reserve: for facts, and a little that helps to get to them.
     pub(crate) is_reserve: bool,
 }
 
-/// One directory of entry logs.
+/// Directory of entry logs.
 #[derive(Debug)]
 pub(crate) struct LedgerDir {
     pub(crate) path: PathBuf,
@@ -108,16 +108,16 @@ pub(crate) struct LedgerDir {
     pub(crate) places: Places,
 }
 
-/// How long after its last use a large buffer for a device goes. Its memory costs milliseconds when it is used for the first
-/// time.
+/// Time after its last use until a large buffer for a device is freed. Its memory costs milliseconds when it is used
+/// for the first time.
 pub(crate) const BUFFERS_KEPT: Duration = Duration::from_secs(60);
 
-/// When to look again.
+/// Time of the next look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// There may be more to do.
     Again,
-    /// When the bell rings, or after this long.
+    /// Look again at the wake-up signal, or after this long.
     Wait(Option<Duration>),
     /// Never.
     Stopped,
@@ -154,7 +154,7 @@ pub(crate) struct Shared {
     pub(crate) flush_bell: Bell,
     /// A journal waits for the other half of the write cache.
     pub(crate) flush_wanted: AtomicBool,
-    /// When a journal last wrote anything urgent, on the monotonic clock, and how many groups had such.
+    /// Time of a journal's last urgent write, on the monotonic clock, and the number of groups with urgent entries.
     pub(crate) last_urgent: AtomicU64,
     pub(crate) urgent_groups: AtomicU64,
     pub(crate) extents: Extents,
@@ -192,11 +192,11 @@ pub(crate) enum Part {
     Flusher,
 }
 
-/// What a part of the store waits for.
+/// Fault that a part of the store waits for.
 #[derive(Debug)]
 struct Trouble {
     fault: Arc<StorageFault>,
-    /// When it was told in the log.
+    /// Time of the last log line about it.
     told_at: Nanos,
 }
 
@@ -335,7 +335,7 @@ impl Shared {
         self.checkpointed(journal).written
     }
 
-    /// Whether some journal has more than it should that no checkpoint covers.
+    /// True if some journal has more data than it should that no checkpoint covers.
     pub(crate) fn is_journal_long(&self) -> bool {
         let published = self.cache.progress();
         let checkpointed = self.all_checkpointed();
@@ -350,7 +350,7 @@ impl Shared {
         journal.map_or(4096, |journal| journal.superblock.block_bytes as usize)
     }
 
-    /// How files are opened: direct only where the block size allows it.
+    /// Returns the options for opening files: direct only where the block size allows it.
     pub(crate) fn open_how(&self, block_bytes: u32) -> OpenHow {
         open_how(&self.options, block_bytes)
     }
@@ -370,7 +370,7 @@ impl Shared {
         }
     }
 
-    /// Why nothing is written any more, if that is so.
+    /// Returns the fault because of which nothing is written any more, if there is one.
     pub(crate) fn poison(&self) -> Option<&Arc<StorageFault>> {
         self.poison.get()
     }
@@ -412,7 +412,8 @@ impl Shared {
         }
     }
 
-    /// Why appends are refused or wait now: a fault that is final, no room, or a trouble that passes. `None`: they are taken.
+    /// Returns the reason why appends are refused or wait now: a final fault, no room, or a transient fault. `None`:
+    /// they are accepted.
     pub(crate) fn why_not_ready(&self) -> Option<Arc<StorageFault>> {
         if let Some(fault) = self.poison() {
             return Some(Arc::clone(fault));
@@ -471,7 +472,7 @@ impl JournalShared {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is a reserve to go on in.
+    /// True if there is a reserve to continue in.
     pub(crate) fn has_reserve(&self, options: &Options) -> bool {
         options.journal_reserve_bytes > 0 && self.reserve.is_whole()
     }
@@ -491,7 +492,7 @@ impl JournalShared {
     }
 }
 
-/// How files are opened: direct only where the block size allows it.
+/// Returns the options for opening files: direct only where the block size allows it.
 pub(crate) fn open_how(options: &Options, block_bytes: u32) -> OpenHow {
     OpenHow::CREATE.direct(options.io == IoMode::Direct && block_bytes == 4096)
 }

@@ -1,4 +1,4 @@
-//! What the engine counts about itself.
+//! Statistics of the engine.
 
 use pharos_runtime::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,7 +38,7 @@ pub struct Stats {
     pub bytes_written: u64,
     /// Payload bytes of the entries that became durable by their ledger's rule.
     pub payload_bytes: u64,
-    /// Those entries.
+    /// Number of those entries.
     pub entries: u64,
     /// Journal writes of one group each.
     pub groups: u64,
@@ -48,9 +48,9 @@ pub struct Stats {
     pub throttled_nanos: u64,
     /// Journal segments removed or put aside because everything in them is in the entry logs.
     pub segments_removed: u64,
-    /// Of these, files written again as new segments.
+    /// Number of files among these that were reused as new segments.
     pub segments_reused: u64,
-    /// How often room that is kept back for a full device was used.
+    /// Number of times that a reserve for a full device was used.
     pub reserves_used: u64,
     /// Halves of the write cache written to the entry logs.
     pub flushes: u64,
@@ -84,9 +84,9 @@ pub struct Stats {
     pub used_bytes: u64,
     /// The needed part of it.
     pub live_bytes: u64,
-    /// What the write cache holds, in bytes, overhead included.
+    /// Size of the write cache's content, in bytes, overhead included.
     pub cache_bytes: u64,
-    /// What the read cache holds, in bytes.
+    /// Size of the read cache's content, in bytes.
     pub read_cache_bytes: u64,
     /// Damaged stretches found at the start, and entries they hide.
     pub damages: u64,
@@ -102,11 +102,11 @@ pub struct Stats {
     pub queued_bytes: u64,
     /// Reads that wait for the device.
     pub reads_queued: u64,
-    /// Whether appends are refused for want of space.
+    /// True if appends are refused for lack of space.
     pub no_space: bool,
-    /// Whether nothing is written any more.
+    /// True if nothing is written any more.
     pub poisoned: bool,
-    /// Whether appends are refused or wait, for whatever reason.
+    /// True if appends are refused or wait, for whatever reason.
     pub not_ready: bool,
 }
 

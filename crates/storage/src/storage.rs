@@ -144,14 +144,14 @@ impl Storage {
         LedgerId(self.shared.ledger_next.load(Ordering::Acquire))
     }
 
-    /// What the engine did and how it stands.
+    /// Returns the statistics and the state of the engine.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of(&self.shared)
     }
 
-    /// Why appends are refused, or wait, at this moment: a final fault, or one that passes
-    /// ([`StorageFault::is_transient`]). `None`: they are taken.
+    /// Returns the reason why appends are refused, or wait, at this moment: a final fault, or a transient one
+    /// ([`StorageFault::is_transient`]). `None`: they are accepted.
     #[must_use]
     pub fn why_not_ready(&self) -> Option<Arc<StorageFault>> {
         self.shared.why_not_ready()
@@ -219,7 +219,7 @@ impl Storage {
         }
     }
 
-    /// How much can be read, and the tail where there may be more.
+    /// Returns the readable range, and the tail where there may be more.
     fn readable(&self, id: LedgerId) -> Result<(Readable, Option<watch::Receiver<Tail>>), ReadError> {
         let ledger = self.find(id).ok_or(ReadError::NoSuchLedger(id))?;
         let state = ledger.lock();

@@ -1,4 +1,4 @@
-//! What the store holds in memory some time after the last append.
+//! Memory of the store some time after the last append.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

@@ -1,4 +1,4 @@
-//! How long a journal waits for more entries before it writes the next group.
+//! Time that a journal waits for more entries before it writes the next group.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

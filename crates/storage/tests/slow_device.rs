@@ -14,7 +14,7 @@ use pharos_runtime::fs::{Fs, FsFile, FsLock, OpenHow, RealFs};
 use pharos_storage::{Options, Storage};
 use pharos_types::EntryId;
 
-/// Whether the device takes writes.
+/// Gate for the device's writes: it accepts them while open.
 #[derive(Debug, Default)]
 struct Gate {
     open: Mutex<bool>,

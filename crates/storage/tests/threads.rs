@@ -38,7 +38,7 @@ fn dir() -> PathBuf {
     Path::new("/store").to_owned()
 }
 
-/// So small that a few entries fill a segment, the write cache and a log.
+/// Options so small that a few entries fill a segment, the write cache and a log.
 fn options() -> Options {
     Options {
         block_bytes: 512,

@@ -23,7 +23,7 @@ const GIVEN_UP_LONG_AGO: u8 = 1;
 const ABSENT: u8 = 2;
 const GIVEN_UP: u8 = 3;
 
-/// Whether a named consumer is there, and what became of its place while it is not.
+/// Presence of a named consumer, and the state of its cursor while it is away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// Attached, or not known to have left.
@@ -31,12 +31,12 @@ pub(crate) enum Presence {
     Here,
     /// Away; its place is kept.
     Absent {
-        /// When it left, in milliseconds since 1970.
+        /// Time when it left, in milliseconds since 1970.
         since_ms: u64,
     },
     /// Away; its place was given up.
     GivenUp {
-        /// When it left, in milliseconds since 1970.
+        /// Time when it left, in milliseconds since 1970.
         since_ms: u64,
         /// Everything before this it had acknowledged then.
         acked_to: Ordinal,
@@ -44,7 +44,7 @@ pub(crate) enum Presence {
 }
 
 impl Presence {
-    /// When the consumer left, if it is away.
+    /// Returns the time when the consumer left, if it is away.
     pub(crate) fn absent_since_ms(self) -> Option<u64> {
         match self {
             Self::Here => None,
@@ -236,7 +236,7 @@ impl BroadcastBody {
     }
 }
 
-/// How long absent consumers keep their places, and with how much.
+/// Limits for the cursors of absent consumers: retention time and backlog size.
 struct AbsenceLimits {
     now_ms: u64,
     retention_ms: u64,

@@ -53,7 +53,7 @@ impl BroadcastBody {
         Ok(())
     }
 
-    /// Who holds the place of a name.
+    /// Returns the consumer that holds the cursor of a name.
     pub(super) fn holder(&self, name: &str) -> Option<ConsumerKey> {
         Some(self.members.get(name)?.cursor.handed_over()?.key)
     }
@@ -93,7 +93,8 @@ impl BroadcastBody {
         self.members.insert(name.clone(), member);
     }
 
-    /// When the place of a name is being moved: what resolves, by being dropped, when that is done.
+    /// Returns, if the cursor of a name is being moved, a receiver that resolves, by being dropped, when that is
+    /// done.
     fn place_moved(&mut self, name: &Arc<str>) -> Option<oneshot::Receiver<()>> {
         let waiting = self.moving.get_mut(name)?;
         let (sender, receiver) = oneshot::channel();

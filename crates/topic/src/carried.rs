@@ -23,42 +23,42 @@ use super::carrier::{CarrierHold, start_after};
 use super::limits::Vacancy;
 use super::{Attached, Stored, SubscribeRequest, SubscriptionType, Topic, TopicContext};
 
-/// How often carriers are looked at.
+/// Interval of looks at carriers.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the owner knows of the carriers of a topic.
+/// State that the owner keeps about the carriers of a topic.
 #[derive(Default)]
 pub(crate) struct Carrying {
     /// Entries from here on are kept for them.
     held: Ordinal,
-    /// What they said at the last look, by their number; `None` before the first one.
+    /// Reports of the carriers at the last look, by their number; `None` before the first one.
     said: Option<Vec<(u32, HeldBack)>>,
-    /// What was durable when the last looks began, the oldest one first.
+    /// Durable ends at the start of the last looks, the oldest one first.
     ends: VecDeque<Ordinal>,
 }
 
-/// So many looks back lies what a carrier that has caught up has certainly said that it does not hold: it says so once a second,
-/// after its consumers have acknowledged, and that is seen by the look behind.
+/// Number of looks after which a carrier that has caught up has certainly reported what it does not hold: it reports
+/// once a second, after its consumers have acknowledged, and the following look sees it.
 const LOOKS_TO_HEAR: usize = 4;
 
-/// What a carrier has of a subscription.
+/// State of a subscription on a carrier.
 #[derive(Clone, Debug)]
 pub struct CarrierFigures {
     /// Its slot.
     pub slot: u32,
     /// The broker that has it; `None`: none at this moment.
     pub broker: Option<String>,
-    /// What it said of itself.
+    /// Report of the carrier.
     pub part: HeldBackPart,
 }
 
 impl TopicContext {
-    /// Whether the topic is a carrier of another one.
+    /// True if the topic is a carrier of another one.
     pub(super) fn is_carrier(&self) -> bool {
         carrier_of(&self.name).is_some()
     }
 
-    /// What a new broadcast subscription of the topic is to be.
+    /// Returns the carrier slots for a new broadcast subscription of the topic.
     pub(super) fn carried_anew(&self) -> Option<CarrierSlots> {
         let shared = &self.shard.shared;
         let slots = Carriers::of(&shared.catalog).wanted(&self.name);
@@ -80,7 +80,7 @@ impl TopicContext {
 }
 
 impl Attached {
-    /// Whether a subscription has carriers.
+    /// Returns the carrier slots of a subscription, if it has carriers.
     pub(super) fn carried(&self, name: &SubscriptionName) -> Option<CarrierSlots> {
         let subscription = self.subscriptions.get(name)?;
         CarrierSlots::of_properties(&subscription.properties).filter(|_| subscription.is_broadcast())
@@ -101,7 +101,8 @@ impl Stored {
         self.carrying.as_ref().map(|carrying| carrying.held)
     }
 
-    /// Where the unacknowledged entries of carriers begin, as far as they are older than what carriers say late.
+    /// Returns the start of the unacknowledged entries of carriers, as far as they are older than what carriers
+    /// report late.
     pub(super) fn owed_by_carriers(&self) -> Option<Ordinal> {
         let carrying = self.carrying.as_ref()?;
         let heard = *carrying.ends.front()?;
@@ -118,7 +119,7 @@ impl Stored {
         Some(of_it.map(|part| part.connected).sum())
     }
 
-    /// What the carriers of a subscription have.
+    /// Returns the state of a subscription on each of its carriers.
     pub(super) fn carrier_figures(&self, cx: &TopicContext, name: &str) -> Vec<CarrierFigures> {
         let said = self
             .carrying
@@ -146,14 +147,15 @@ impl TopicContext {
     }
 }
 
-/// What is asked of a topic about its carriers.
+/// Operations of a topic on its carriers.
 pub struct Dealing<'a>(pub &'a Topic);
 
 impl Dealing<'_> {
-    /// Whether the subscription of a consumer has carriers. Where it is to have some and is not there yet, it is made.
+    /// Returns the carrier slots of a consumer's subscription, if it has carriers. A subscription that is to have
+    /// some and does not exist yet is created.
     ///
     /// # Errors
-    /// [`SubscribeError`]: the subscription may not be made, or could not be stored.
+    /// [`SubscribeError`]: the subscription may not be created, or could not be stored.
     pub async fn carried(&self, request: &SubscribeRequest) -> Result<Option<CarrierSlots>, SubscribeError> {
         if self.0.cx.is_non_persistent() || self.0.cx.is_carrier() {
             return Ok(None);
@@ -226,7 +228,7 @@ impl Dealing<'_> {
         }
     }
 
-    /// The same for a topic that was just loaded, if it has carriers.
+    /// Begins the looks at carriers for a topic that was just loaded, if it has carriers.
     pub(super) fn resume_carrying(&self) {
         let is_carried = !self.0.state.borrow().attached.all_carried().is_empty();
         if is_carried || !self.0.cx.carriers().of_topic(&self.0.cx.name).is_empty() {
@@ -234,7 +236,7 @@ impl Dealing<'_> {
         }
     }
 
-    /// Whether a subscription has carriers.
+    /// True if a subscription has carriers.
     pub(crate) fn is_carried(&self, name: &SubscriptionName) -> bool {
         self.0.state.borrow().attached.carried(name).is_some()
     }
@@ -293,7 +295,7 @@ impl Dealing<'_> {
             .map_err(|error| CursorError::Storage(error.to_string()))
     }
 
-    /// The same for all subscriptions.
+    /// Moves the cursors on the carriers of all subscriptions.
     pub(crate) async fn move_all_others(
         &self,
         kind: CarrierMoveKind,
@@ -306,7 +308,7 @@ impl Dealing<'_> {
         Ok(())
     }
 
-    /// What carriers are to deliver again, and have not said yet that they hold.
+    /// Returns the start of the entries that carriers are to deliver again, and have not reported yet as held.
     fn to_come_again(&self, said: &[(u32, HeldBack)]) -> Option<Ordinal> {
         let state = self.0.state.borrow();
         let carriers = self.0.cx.carriers();

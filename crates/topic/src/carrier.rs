@@ -21,11 +21,11 @@ use super::seek::Moving;
 use super::subscription::Body;
 use super::{SeekTo, StartAt, State, Topic};
 
-/// How often it says what it holds.
+/// Interval of a carrier's reports about what it holds.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a subscription that the source does not have any more keeps its places. A broker that was paused may say for a moment what
-/// is not so any more; the owner of the source corrects it within a second.
+/// Time that a subscription keeps its cursors after the source no longer has it. A broker that was paused may report
+/// outdated state for a moment; the owner of the source corrects it within a second.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// The place behind an entry; without one, before all.
@@ -35,7 +35,7 @@ pub(super) fn start_after(after: Option<Position>) -> StartAt {
     })
 }
 
-/// What a carrier holds back, and to whom it says it.
+/// Entries that a carrier holds back, and the receiver of its reports.
 pub(crate) struct CarrierHold {
     holding: Holding,
     /// The lowest cursor, as far as the cursor log is durable.
@@ -61,7 +61,7 @@ impl CarrierHold {
 }
 
 impl State {
-    /// What it holds when its cursors are no lower than this.
+    /// Returns what it holds if its cursors are no lower than this.
     fn held(&self, from: Option<Ordinal>) -> HeldBack {
         let end = self.stored.log.ledger.durable_end();
         let mut parts = Vec::new();
@@ -91,7 +91,7 @@ impl State {
     }
 }
 
-/// What is asked of a carrier about what it holds.
+/// Operations of a carrier on what it holds.
 pub(super) struct Carrier<'a>(pub(super) &'a Topic);
 
 impl Carrier<'_> {

@@ -13,7 +13,7 @@ use super::durable_cursors::Ending;
 use super::nodes::NodesOf;
 use super::{Stored, Topic, TopicContext};
 
-/// Who waits.
+/// Tasks that wait for a commit.
 #[derive(Default)]
 pub(super) struct Commits {
     waiting: Vec<oneshot::Sender<Result<(), String>>>,
@@ -22,7 +22,7 @@ pub(super) struct Commits {
     queued: bool,
     /// A task will look at the cursor log again.
     pub(super) comes_again: bool,
-    /// Which tasks write the nodes that Pulsar has of the cursors.
+    /// Turns of the tasks that write Pulsar's metadata nodes of the cursors.
     pub(super) node_turns: Rc<NodeTurns>,
 }
 

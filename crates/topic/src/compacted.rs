@@ -1,7 +1,7 @@
-//! What consumers get that read what is compacted: the compacted ledger up to its horizon, then the log.
+//! Compacted reads: the compacted ledger up to its horizon, then the log.
 //!
-//! To the shards that listen it is a topic of its own ([`TopicId::compacted`]), whose entries are not dense. Positions and ordinals
-//! are those of the log, also of entries that were trimmed from it.
+//! The shards that listen treat it as a topic of its own ([`TopicId::compacted`]), whose entries are not dense.
+//! Positions and ordinals are those of the log, also of entries that were trimmed from it.
 
 use std::sync::Arc;
 
@@ -31,11 +31,11 @@ impl TopicContext {
     }
 }
 
-/// What readers get of a topic that read what is compacted.
+/// Compacted reads of a topic.
 pub(super) struct CompactedReads<'a>(pub(super) &'a Topic);
 
 impl CompactedReads<'_> {
-    /// What was compacted, as of now.
+    /// Returns the current compacted view.
     fn view(&self) -> Option<CompactedView> {
         self.0.state.borrow().stored.compaction.view.clone()
     }
@@ -58,8 +58,8 @@ impl CompactedReads<'_> {
         }
     }
 
-    /// Where a consumer begins that reads what is compacted: also before the first entry of the log, if that is in what was
-    /// compacted.
+    /// Returns the start of a consumer that reads compacted: also before the first entry of the log, if that is in
+    /// the compacted ledger.
     pub(super) async fn start(&self, start: StartAt) -> Result<StartAt, ReadError> {
         let first = self.0.state.borrow().stored.log.start_of(StartAt::Earliest);
         if first == Ordinal(0) {

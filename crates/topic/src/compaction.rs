@@ -23,26 +23,26 @@ use tokio::sync::oneshot;
 use super::retire::bytes_after;
 use super::{Stored, Topic};
 
-/// How long a topic that closes waits for a run that it called off.
+/// Time that a closing topic waits for a compaction run that it cancelled.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a topic knows of its compaction.
+/// Compaction state of a topic.
 pub(crate) struct Compaction {
     pub(super) view: Option<CompactedView>,
-    /// Where the log begins that is to be compacted the first time.
+    /// Start of the log for the first compaction.
     awaited: Option<Ordinal>,
-    /// Where a run under way reads the log.
+    /// Read position of a run under way.
     reading: Option<Ordinal>,
     /// Calls off what is under way when it is dropped.
     stop: Option<oneshot::Sender<()>>,
     pub(crate) status: CompactionStatus,
     pub(super) counts: CompactionCounts,
-    /// Of places in the compacted ledger that were read last, which entry follows, so that reading on needs no search.
+    /// Next entries of the positions in the compacted ledger that were read last, so that reading on needs no search.
     pub(super) found: VecDeque<(Ordinal, u64)>,
 }
 
 impl Compaction {
-    /// Of a topic that was just opened.
+    /// Returns the compaction state of a topic that was just opened.
     pub(super) fn new(view: Option<CompactedView>) -> Self {
         Self {
             view,
@@ -64,7 +64,7 @@ impl Compaction {
             .min()
     }
 
-    /// Whether a run is under way.
+    /// True if a run is under way.
     pub(super) fn is_running(&self) -> bool {
         self.status == CompactionStatus::Running
     }
@@ -79,7 +79,7 @@ impl Stored {
         self.compaction.awaited = is_awaited.then(|| self.compaction.awaited.unwrap_or(first));
     }
 
-    /// Whether so much was published since the last run that another is due.
+    /// True if so much was published since the last run that another is due.
     fn is_compaction_due(&self) -> bool {
         let threshold = self.policies.compaction_threshold;
         let horizon = self.compaction.view.as_ref().map(CompactedView::horizon);

@@ -21,16 +21,17 @@ pub(crate) struct Consumer {
     /// As the shard of its connection knows the topic.
     pub(crate) feed: TopicId,
     pub(crate) info: Arc<ConsumerInfo>,
-    /// When permits last came here for it, in milliseconds since 1970; 0 for never. Those of a stream consumer stay with it.
+    /// Time of the last permits that arrived here for it, in milliseconds since 1970; 0 for never. Those of a stream
+    /// consumer stay with it.
     pub(crate) flow_at_ms: u64,
     /// Its subscription or its place is not durable yet, and its connection not told that it is in: it is handed no cursor, and
     /// none is asked back of it, because its connection would know of no such consumer.
     pub(crate) is_joining: bool,
-    /// It left, and its cursor is not home yet.
+    /// True if it left, and its cursor has not been returned yet.
     pub(crate) is_leaving: bool,
     /// Resolved by being dropped when the consumer is gone.
     pub(crate) leaving: Vec<tokio::sync::oneshot::Sender<()>>,
-    /// What went on with it; while it listens, only what did before.
+    /// Activity of the consumer; while it listens, only that before.
     pub(crate) activity: Activity,
 }
 
@@ -129,7 +130,8 @@ impl Attached {
         true
     }
 
-    /// Whether a consumer that left without a cursor is handed over one: it is marked as leaving then.
+    /// True if a cursor is being handed over to a consumer that left without one: the consumer is marked as leaving
+    /// then.
     fn is_cursor_on_its_way(&mut self, key: ConsumerKey) -> bool {
         let Some(consumer) = self.consumers.get_mut(&key) else {
             return false;
@@ -145,7 +147,7 @@ impl Attached {
         is_lent
     }
 
-    /// What a leaving consumer means for those who stay.
+    /// Updates the remaining consumers after one has left.
     fn settle_after_leave(
         &mut self,
         cx: &TopicContext,

@@ -1,4 +1,4 @@
-//! What every part of a topic must know of the topic itself, and how it reaches the shard.
+//! Identity and environment of a topic that each of its parts needs, and its access to the shard.
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use super::host::TopicHost;
 use super::subscription::HandedOver;
 use super::transactions::TopicTransactions;
 
-/// Who a topic is, and where it lives. What of it changes is `transactions` alone, which is asked for each entry that is read.
+/// Identity of a topic, and its location. Only `transactions` changes; it is consulted for each entry that is read.
 pub(crate) struct TopicContext {
     pub(crate) id: TopicId,
     pub(crate) name: TopicName,
     /// Reads its entries.
     pub(crate) codec: &'static dyn EntryCodec,
-    /// Which transactions are open here, and which were aborted.
+    /// Transactions that are open here, and those that were aborted.
     pub(super) transactions: TopicTransactions,
     /// The shard that it lives on, and the way to others.
     pub(super) shard: Rc<ShardContext>,
-    /// What holds it.
+    /// Host of the topic.
     pub(super) host: Rc<dyn TopicHost>,
     /// The topic, for tasks that come back to it.
     pub(super) me: Weak<Topic>,
@@ -46,7 +46,7 @@ impl TopicContext {
         &self.shard.shared.unwritten
     }
 
-    /// Where clients find the topic when it is closed here, if that is known.
+    /// Returns the broker at which clients find the topic when it is closed here, if known.
     pub(super) fn next_owner(&self) -> Option<Arc<BrokerAddresses>> {
         self.shard.shared.placement.next_of(&self.name)
     }
@@ -73,7 +73,7 @@ impl TopicContext {
         self.send(to, Message::Feed(feed, message));
     }
 
-    /// What the feed of consumers that read what is compacted is known by, or that of others.
+    /// Returns the feed id of consumers that read compacted, or that of others.
     pub(super) fn feed_of(&self, is_compacted: bool) -> TopicId {
         match is_compacted && !self.is_non_persistent() {
             true => self.id.compacted(),
@@ -126,7 +126,7 @@ impl TopicContext {
         self.tell_connection(from, event);
     }
 
-    /// Whether nothing of the topic is stored.
+    /// True if nothing of the topic is stored.
     pub(crate) fn is_non_persistent(&self) -> bool {
         self.name.domain() == Domain::NonPersistent
     }
@@ -145,7 +145,7 @@ impl TopicContext {
         self.shard.ask(holder.shard, probe).await.unwrap_or(false)
     }
 
-    /// What a stream consumer has acknowledged; `None` when it is gone.
+    /// Returns the acknowledgements of a stream consumer; `None` if it is gone.
     pub(super) async fn stream_consumer_acks(&self, handed_over: HandedOver) -> Option<AckState> {
         let ask = |answer| Ask::Acks {
             topic: handed_over.feed,
@@ -173,7 +173,7 @@ impl TopicContext {
         }
     }
 
-    /// Whether a consumer that comes to an entry that answers this is moved past it.
+    /// True if a consumer at an entry that fails with this error is moved past it.
     pub(super) fn skips(&self, error: &ReadError) -> bool {
         error.is_lost() && self.options().skip_lost_entries
     }

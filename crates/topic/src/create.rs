@@ -13,15 +13,15 @@ use super::cursor_store;
 use super::subscription::{Body, Cursor, CursorPlace, Subscription};
 use super::{Attached, Stored, SubscribeRequest, SubscriptionType, TopicContext};
 
-/// What makes a subscription.
+/// Parameters of a new subscription.
 pub(super) struct NewSubscription<'a> {
     pub(super) name: &'a SubscriptionName,
     pub(super) is_durable: bool,
     pub(super) is_broadcast: bool,
-    /// Where its cursor starts.
+    /// Start position of its cursor.
     pub(super) start: Ordinal,
     pub(super) properties: &'a [(String, String)],
-    /// Whether other clusters are told how far it is.
+    /// True if its state is replicated to other clusters.
     pub(super) is_replicated: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the cursor log's records mean to the broker: kinds, facts, and putting everything back after a start.
+//! Meaning of the cursor log's records for the broker: kinds, facts, and restoring everything after a start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::{State, Stored, TopicContext};
 /// Subscription kinds as stored; never reuse a number.
 const KIND_ORDINARY: u8 = 0;
 const KIND_BROADCAST: u8 = 1;
-/// How often a cursor log is looked at for which the engine has no room at the moment.
+/// Interval of looks at a cursor log for which the engine has no room at the moment.
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Opens the cursors of a topic whose log was just opened.
@@ -97,7 +97,7 @@ pub(super) fn cursor_moved(slot: SlotId, acks: AckState) -> Record {
     }
 }
 
-/// What else is known of a cursor: see [`Presence`].
+/// Returns the record of further facts about a cursor: see [`Presence`].
 pub(super) fn cursor_facts(slot: SlotId, facts: Vec<u8>) -> Record {
     Record::CursorFacts {
         slot: cursor_log::Slot(slot.0),
@@ -128,7 +128,7 @@ pub(super) fn system_cursor_removed(name: &str) -> Record {
     }
 }
 
-/// What is stored as a subscription's properties. That it is replicated is one of them there, and nowhere else.
+/// Returns the stored properties of a subscription. Replication is one of them in storage, and nowhere else.
 fn map(properties: &[(String, String)], is_replicated: bool) -> BTreeMap<String, String> {
     let replicated = is_replicated.then(|| (REPLICATED.to_owned(), "true".to_owned()));
     properties.iter().cloned().chain(replicated).collect()

@@ -1,4 +1,5 @@
-//! What arrives at a topic's home about cursors: progress of handed over ones, and what the consumer's shard could not apply.
+//! Messages to a topic's home about cursors: progress of cursors that were handed over, and acknowledgements that the
+//! consumer's shard could not apply.
 
 use pharos_feed::ids::{ConsumerKey, SlotId};
 use pharos_feed::{Moment, OwnedAck, Progress};

@@ -38,7 +38,7 @@ impl Damage {
     }
 }
 
-/// What lies at a place.
+/// Content of a position in the log.
 pub(super) enum Look {
     Entry(Arc<FeedEntry>),
     /// Nothing: it was trimmed, or nothing is there yet.

@@ -22,7 +22,7 @@ use super::{Publishing, Stored, Topic, TopicContext};
 
 /// The system cursor of its state, as in Pulsar.
 const CURSOR: &str = "pulsar.dedup";
-/// What the receipt of a duplicate says of where it is: its first copy is somewhere before.
+/// Position in the receipt of a duplicate: its first copy is somewhere before.
 pub(super) const NOWHERE: Position = Position {
     ledger: LedgerId(u64::MAX),
     entry: EntryId(u64::MAX),
@@ -30,7 +30,7 @@ pub(super) const NOWHERE: Position = Position {
 /// Bytes of one read of a replay.
 const READ_BYTES: usize = 4 << 20;
 
-/// How far deduplication is, as stats show it.
+/// Status of deduplication, as stats show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum DeduplicationStatus {
     #[default]
@@ -49,15 +49,15 @@ pub(super) struct Deduplication {
     ids: Option<Box<SequenceIds>>,
     /// Rises with each replay that begins or is given up.
     generation: u64,
-    /// Who waits until the status or what is durable changes: told by being dropped.
+    /// Tasks that wait until the status or the durable end changes: notified by being dropped.
     waiting: Vec<oneshot::Sender<()>>,
     /// A snapshot is on its way.
     is_storing: bool,
-    /// One comes when its time has.
+    /// True if a snapshot is scheduled.
     is_timed: bool,
 }
 
-/// What a send that counts is known by.
+/// Identity of a send that counts for deduplication.
 pub(super) enum Numbered {
     /// Its producer, and the number of its last message.
     Producer { name: Rc<str>, highest: u64 },
@@ -65,9 +65,9 @@ pub(super) enum Numbered {
     Source { cluster: Box<str>, place: SourcePlace },
 }
 
-/// What is to become of a send.
+/// Decision about a send.
 pub(super) enum Judged {
-    /// It is appended.
+    /// The send is appended.
     Accept(Option<Numbered>),
     Duplicate,
     Undecidable,
@@ -96,7 +96,7 @@ impl Deduplication {
         }
     }
 
-    /// Whether sends are looked at.
+    /// True if sends are checked.
     pub(super) fn is_judging(&self) -> bool {
         self.ids.is_some()
     }
@@ -140,7 +140,7 @@ impl Deduplication {
         }
     }
 
-    /// What is not durable never will be.
+    /// Handles a failed write: what is not durable never will be.
     pub(super) fn on_failed(&mut self) {
         if let Some(ids) = &mut self.ids {
             ids.take_back();
@@ -159,7 +159,7 @@ impl Deduplication {
 }
 
 impl Publishing {
-    /// Whether a send was stored before. Costs a look at one field while deduplication is off.
+    /// Checks if a send was stored before. Costs a look at one field while deduplication is off.
     pub(super) fn judge(&mut self, cx: &TopicContext, key: ProducerKey, entry: &Publish) -> Judged {
         let Some(ids) = &self.dedup.ids else {
             return Judged::Accept(None);
@@ -207,7 +207,7 @@ fn judge_replicated(ids: &SequenceIds, cx: &TopicContext, entry: &Publish) -> Ju
 }
 
 impl Stored {
-    /// Whether its policies want it, and it can be.
+    /// True if its policies enable deduplication, and the topic supports it.
     fn wants_deduplication(&self, cx: &TopicContext) -> bool {
         self.policies.deduplication && !cx.is_non_persistent() && !self.log.ledger.is_shadow()
     }

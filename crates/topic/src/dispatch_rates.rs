@@ -1,4 +1,4 @@
-//! How fast a topic and its subscriptions are delivered, by policy. What waits stays in the log.
+//! Dispatch rate limits of a topic and its subscriptions, by policy. Messages over the limit stay in the log.
 //!
 //! Stream consumers ask the limiter of their subscription on the shard where they are, dispatchers ask it here.
 
@@ -19,7 +19,7 @@ impl Stored {
         Arc::new(limiter)
     }
 
-    /// What is published a second.
+    /// Returns the publish rate, per second.
     pub(super) fn published(&self) -> super::Rates {
         let total = Sent {
             messages: self.publishing.counters.messages_in,

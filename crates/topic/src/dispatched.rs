@@ -22,18 +22,18 @@ use super::{Attached, Stored, Topic, TopicContext};
 /// Rounds of read and deal before others get their turn.
 const ROUNDS_MAX: usize = 8;
 
-/// What was read.
+/// Entries of a read, by outcome.
 #[derive(Default)]
 struct Runs {
     /// Rising.
     entries: Vec<Arc<FeedEntry>>,
-    /// What no longer exists, or counts as if it did not.
+    /// Entries that no longer exist, or count as such.
     gone: Vec<Ordinal>,
-    /// What cannot be read and is not passed over for good; only of entries in replay.
+    /// Entries that cannot be read now and are not skipped for good; only of entries in replay.
     aside: Vec<Ordinal>,
 }
 
-/// What a read is for.
+/// Purpose of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// Entries that were not read before.
@@ -42,16 +42,16 @@ enum Purpose {
     Replay,
 }
 
-/// Why nothing was read.
+/// Reason why nothing was read.
 enum Failed {
     /// The entry cannot be read any more, which was told once.
     Told,
-    /// It may be read later.
+    /// Temporary failure; a later read may succeed.
     Now(String),
 }
 
 impl Stored {
-    /// How dispatchers of this topic behave.
+    /// Dispatcher options and limits of this topic.
     pub(super) fn dispatch_options(&self) -> (dispatch::Options, Limits) {
         let delayed = self.policies.delayed_delivery;
         let delay = DelayOptions {
@@ -137,7 +137,7 @@ impl DispatchedBody {
         });
     }
 
-    /// What is to be persisted, if it changed.
+    /// Takes the acknowledgement state to persist, if it changed.
     fn take_changed(&mut self) -> Option<(SlotId, AckState)> {
         self.flush_set = false;
         let slot = self.slot.filter(|_| self.dirty);
@@ -162,7 +162,7 @@ impl DispatchedBody {
 }
 
 impl Attached {
-    /// What dispatches a subscription, if that is of such a kind now.
+    /// Dispatcher of a subscription, if its current type has one.
     pub(super) fn dispatched(&mut self, name: &SubscriptionName) -> Option<&mut DispatchedBody> {
         match &mut self.subscriptions.get_mut(name)?.body {
             Body::Dispatched(body) => Some(body),
@@ -187,7 +187,7 @@ impl Attached {
         run_again(cx, name.clone());
     }
 
-    /// One round. Returns whether another may follow at once.
+    /// Runs one round. Returns true if another may follow at once.
     fn run_round(&mut self, cx: &TopicContext, stored: &mut Stored, name: &SubscriptionName) -> bool {
         let end = stored.log.readable_end();
         let Some(subscription) = self.subscriptions.get_mut(name) else {
@@ -562,7 +562,7 @@ impl Topic {
     }
 }
 
-/// What the dispatcher must know of an entry. The hash of its key only where keys matter.
+/// Facts of an entry that the dispatcher needs. The key hash is computed only if keys matter.
 pub(super) fn entry_ref(codec: &dyn EntryCodec, entry: &FeedEntry, by_key: bool) -> EntryRef {
     let key_hash = if by_key { codec.key_hash(&entry.payload) } else { 0 };
     let chunk = if entry.facts.is_chunk {

@@ -28,14 +28,14 @@ pub(crate) struct DurableCursors {
     log: CursorLog,
     slots: Slots,
     marks: Marks,
-    /// Where the system cursors stand.
+    /// Positions of the system cursors.
     system_marks: Marks,
-    /// What is queued and not durable makes these places free.
+    /// Positions that are released once the queued records are durable.
     ending: Ending,
 }
 
-/// Where cursors stood whose end is queued, and system cursors that were moved since. They are still in the marks: after a crash
-/// before that is durable they are there.
+/// Positions of cursors whose end is queued, and of system cursors moved since. They remain in the marks: after a
+/// crash before the records are durable, the cursors are still there.
 #[derive(Default)]
 pub(super) struct Ending {
     cursors: Vec<Ordinal>,
@@ -43,14 +43,14 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Whether nothing waits.
+    /// True if no end is pending.
     pub(super) fn is_empty(&self) -> bool {
         self.cursors.is_empty() && self.system.is_empty()
     }
 }
 
 impl DurableCursors {
-    /// Of a topic whose cursor log was just opened; nothing is restored yet.
+    /// Cursors of a topic whose cursor log was just opened; nothing is restored yet.
     pub(super) fn new(log: CursorLog) -> Self {
         let mut system_marks = Marks::default();
         for cursor in log.system_cursors().values() {
@@ -75,17 +75,18 @@ impl DurableCursors {
         &mut self.log
     }
 
-    /// What is known of one place.
+    /// State of one slot.
     pub(crate) fn get(&self, id: SlotId) -> Option<&Slot> {
         self.slots.get(id)
     }
 
-    /// Where the lowest of the subscriptions' stands; `None` when there are none.
+    /// Lowest position of the subscriptions' cursors; `None` without any.
     pub(crate) fn lowest(&self) -> Option<Ordinal> {
         self.marks.lowest()
     }
 
-    /// What no cursor holds, of subscriptions and of the system, as far as that is durable for the latter; `None` without any.
+    /// Lowest position of all cursors, of subscriptions and of the system, of the latter as far as durable; `None`
+    /// without any. No cursor holds anything before it.
     pub(super) fn lowest_of_all(&self) -> Option<Ordinal> {
         let lowest = [self.marks.lowest(), self.system_marks.lowest()];
         lowest.into_iter().flatten().min()
@@ -224,23 +225,23 @@ impl DurableCursors {
         self.queue(cursor_store::subscription_removed(subscription))
     }
 
-    /// Whether cursors hold something whose end is queued and not known to be durable.
+    /// True if cursors hold entries whose release is queued and not known to be durable.
     pub(super) fn is_ending(&self) -> bool {
         !self.ending.is_empty()
     }
 
-    /// Where those stood whose end the next commit makes durable.
+    /// Takes the positions whose release the next commit makes durable.
     pub(super) fn take_ending(&mut self) -> Ending {
         std::mem::take(&mut self.ending)
     }
 
-    /// That commit failed.
+    /// Restores the positions after that commit failed.
     pub(super) fn put_back_ending(&mut self, ending: Ending) {
         self.ending.cursors.extend(ending.cursors);
         self.ending.system.extend(ending.system);
     }
 
-    /// That commit is durable.
+    /// Releases the positions once that commit is durable.
     pub(super) fn let_go(&mut self, ending: &Ending) {
         for place in &ending.cursors {
             self.marks.remove(*place);

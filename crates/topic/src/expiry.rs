@@ -1,8 +1,8 @@
-//! What was not acknowledged in time: messages beyond their time to live, and unused subscriptions.
+//! Expiry: messages beyond their time to live, and unused subscriptions.
 //!
-//! Expiry acknowledges, it deletes nothing: it moves mark-delete positions past what is older than the limit. The border
-//! is found by bisection over publish times, between the lowest cursor and the end, so a look at a backlog of a
-//! million entries reads about twenty of them, and a look at one in which nothing is old reads a single one.
+//! Expiry acknowledges, it deletes nothing: it moves mark-delete positions past entries older than the limit. The
+//! border is found by bisection over publish times, between the lowest cursor and the end, so a check of a backlog of
+//! a million entries reads about twenty of them, and a check of one without old entries reads a single one.
 
 use pharos_catalog::CarrierSlots;
 use pharos_managed_ledger::{Search, Seen};
@@ -18,12 +18,12 @@ use super::{State, Topic};
 /// Subscriptions that are moved before others on the shard get their turn.
 const SUBSCRIPTIONS_PER_TURN: usize = 64;
 
-/// What expired of a subscription since the topic was loaded.
+/// Expiry counts of a subscription since the topic was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
     /// Entries that were acknowledged for their consumers; of a broadcast subscription, over all its cursors.
     pub entries: u64,
-    /// When that last happened, in milliseconds since 1970; 0 for never.
+    /// Time of the last expiry, in milliseconds since 1970; 0 for never.
     pub last_ms: u64,
 }
 

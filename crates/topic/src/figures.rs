@@ -27,21 +27,21 @@ use super::{
     ReplicatorFigures, State, SubscriptionType, TopicContext,
 };
 
-/// What to gather.
+/// Statistics to gather.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     /// A row per producer.
     pub producers: bool,
     /// A row per consumer.
     pub consumers: bool,
-    /// Which acknowledged ranges each cursor has.
+    /// Acknowledged ranges of each cursor.
     pub details: bool,
 }
 
 /// A topic.
 #[derive(Clone, Debug)]
 pub struct TopicFigures {
-    /// Which it is, as loaded.
+    /// Id of the topic, as loaded.
     pub id: TopicId,
     /// Its name.
     pub name: TopicName,
@@ -57,13 +57,13 @@ pub struct TopicFigures {
     pub oldest: Option<Oldest>,
     /// Cursors that were moved on because of a quota.
     pub evictions: Evictions,
-    /// How often sends began to wait for the publish rate.
+    /// Number of times that sends began to wait for the publish rate.
     pub throttled: u64,
-    /// How long messages took at their home.
+    /// Latencies of messages at the topic's home shard.
     pub stages: HomeStages,
-    /// What was published in about the last minute, a second.
+    /// Publish rate over about the last minute, per second.
     pub rate_in: Rates,
-    /// Whether deduplication is on, in Pulsar's words.
+    /// State of deduplication, in Pulsar's words.
     pub deduplication: &'static str,
     /// The epoch of its exclusive producer, if it ever had one.
     pub epoch: Option<u64>,
@@ -73,9 +73,9 @@ pub struct TopicFigures {
     pub waiting_producers: usize,
     /// The attached ones, when asked for.
     pub producers: Vec<ProducerFigures>,
-    /// Those of other clusters' replicators, which are among neither.
+    /// Producers of other clusters' replicators, which count in neither of the above.
     pub inbound: Vec<ProducerFigures>,
-    /// What goes to other clusters.
+    /// Replication to other clusters.
     pub replication: Vec<ReplicatorFigures>,
     /// All subscriptions, in no order.
     pub subscriptions: Vec<SubscriptionFigures>,
@@ -84,7 +84,7 @@ pub struct TopicFigures {
 /// A topic's log.
 #[derive(Clone, Debug)]
 pub struct LogFigures {
-    /// Where the ledgers begin.
+    /// Start of each ledger.
     pub table: LedgerTable,
     /// With counts as of now.
     pub rows: Vec<LedgerRow>,
@@ -96,17 +96,17 @@ pub struct LogFigures {
     pub bytes: u64,
     /// Appended, not yet durable.
     pub pending: usize,
-    /// When the topic was created, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
-    /// Whether nothing is ever appended again.
+    /// True if the topic is terminated.
     pub is_terminated: bool,
-    /// Whether nothing can be appended now.
+    /// True if nothing can be appended now.
     pub has_fault: bool,
     /// Entries that turned out to be unreadable, rising.
     pub unreadable: Vec<Ordinal>,
-    /// What was offloaded.
+    /// Offload statistics.
     pub offload: OffloadStats,
-    /// What was compacted: the ledger, its horizon, its entries, their bytes.
+    /// Compacted ledger: its id, its horizon, its number of entries, and their bytes.
     pub compacted: Option<(LedgerId, Ordinal, u64, u64)>,
     /// Runs of topic compaction.
     pub compaction: CompactionCounts,
@@ -123,11 +123,11 @@ pub struct ProducerFigures {
     pub producer_id: u64,
     /// Its name.
     pub name: String,
-    /// How it holds the topic.
+    /// Access mode of the producer.
     pub access_mode: AccessMode,
-    /// What stats say of it.
+    /// Producer information for statistics.
     pub info: ProducerInfo,
-    /// What it published.
+    /// Messages published by it.
     pub published: Sent,
 }
 
@@ -136,37 +136,37 @@ pub struct ProducerFigures {
 pub struct SubscriptionFigures {
     /// Its name.
     pub name: String,
-    /// What its consumers are, while there are any.
+    /// Type of its consumers, while there are any.
     pub kind: Option<SubscriptionType>,
-    /// Whether each of its consumers gets everything.
+    /// True if each of its consumers gets every message.
     pub is_broadcast: bool,
-    /// Whether its place is stored.
+    /// True if its cursor is durable.
     pub is_durable: bool,
     /// Its properties.
     pub properties: Vec<(String, String)>,
-    /// Whether other clusters are told how far it is.
+    /// True if its position is replicated to other clusters.
     pub is_replicated: bool,
     /// Consumers that are attached.
     pub consumer_count: usize,
     /// These, when asked for.
     pub consumers: Vec<ConsumerFigures>,
-    /// What went on since the topic was loaded, but for present stream consumers.
+    /// Activity since the topic was loaded, without that of present stream consumers.
     pub activity: Activity,
     /// Messages that consumers of a non-persistent topic could not take.
     pub dropped: u64,
-    /// What reached its time to live.
+    /// Messages that reached their time to live.
     pub expired: Expired,
     /// One, or of a broadcast subscription one per name.
     pub cursors: Vec<CursorFigures>,
-    /// Of a broadcast subscription.
+    /// Counts of a broadcast subscription.
     pub broadcast: BroadcastCounts,
-    /// What other brokers, or other parts of this one, have of it.
+    /// Parts of it at carriers: other brokers, or other parts of this one.
     pub carriers: Vec<CarrierFigures>,
-    /// Of a dispatched one.
+    /// Statistics of its dispatcher, if it has one.
     pub dispatch: Option<DispatchStats>,
-    /// How a Key_Shared one deals keys, in Pulsar's word.
+    /// Key_Shared mode, in Pulsar's word.
     pub key_shared_mode: Option<&'static str>,
-    /// Who listens, of an ordinary one.
+    /// Active consumer, if its type has one.
     pub active: Option<(ConsumerKey, Arc<str>)>,
 }
 
@@ -177,13 +177,13 @@ pub struct ConsumerFigures {
     pub key: ConsumerKey,
     /// Its name.
     pub name: Arc<str>,
-    /// What stats say of it.
+    /// Consumer information for statistics.
     pub info: Arc<ConsumerInfo>,
-    /// What went on with it, without what does as a stream consumer now.
+    /// Activity of the consumer, without its present activity as a stream consumer.
     pub activity: Activity,
-    /// When it last gave permits, but for those of a stream consumer; in milliseconds since 1970.
+    /// Time of its last permits, except those of a stream consumer; in milliseconds since 1970.
     pub flow_at_ms: u64,
-    /// Of a dispatched subscription.
+    /// Statistics of its dispatcher, if its subscription has one.
     pub dispatch: Option<dispatch::ConsumerStats>,
     /// The keys that it gets, of a Key_Shared subscription.
     pub hash_ranges: Vec<HashRange>,
@@ -194,30 +194,30 @@ pub struct ConsumerFigures {
 pub struct CursorFigures {
     /// The stream consumer it is handed over to, which may be further.
     pub handed_over_to: Option<ConsumerKey>,
-    /// What it has acknowledged.
+    /// Acknowledgements of the consumer.
     pub acks: AckFigures,
-    /// When its mark-delete position last moved, as far as is known at home.
+    /// Time of the last move of its mark-delete position, as far as its home shard knows.
     pub advanced: Moment,
-    /// Of a broadcast cursor.
+    /// Details of a broadcast cursor.
     pub member: Option<MemberFigures>,
 }
 
-/// What is particular to a broadcast cursor.
+/// Details of a broadcast cursor.
 #[derive(Clone, Debug)]
 pub struct MemberFigures {
     /// The consumer's name.
     pub name: Arc<str>,
-    /// Whether its place outlives its connection.
+    /// True if its position outlives its connection.
     pub is_named: bool,
-    /// Since when it is away, in milliseconds since 1970.
+    /// Start of its absence, in milliseconds since 1970.
     pub absent_since_ms: Option<u64>,
-    /// Whether its place was given up.
+    /// True if its position was given up.
     pub is_dropped: bool,
-    /// What happened to it.
+    /// Counts of the cursor.
     pub counts: BroadcastCounts,
 }
 
-/// What a cursor has acknowledged.
+/// Acknowledgements of a cursor.
 #[derive(Clone, Debug, Default)]
 pub struct AckFigures {
     /// Everything before it is acknowledged.
@@ -226,7 +226,7 @@ pub struct AckFigures {
     pub backlog: u64,
     /// Acknowledged ranges beyond `acked_to`.
     pub holes: u32,
-    /// What the cursor takes when it is stored, if there are any.
+    /// Size of the cursor when stored, if it has such ranges.
     pub holes_bytes: u64,
     /// These ranges, when details are wanted.
     pub ranges: Vec<(Ordinal, Ordinal)>,
@@ -237,7 +237,7 @@ pub struct AckFigures {
 pub struct StreamConsumerFigures {
     /// Unique in the process.
     pub key: ConsumerKey,
-    /// What it has acknowledged.
+    /// Acknowledgements of the consumer.
     pub acks: AckFigures,
     /// The next entry to deliver to it.
     pub next: Ordinal,
@@ -245,9 +245,9 @@ pub struct StreamConsumerFigures {
     pub unacked: u64,
     /// Entries that it may still be sent.
     pub permits: i64,
-    /// When it last gave some, in milliseconds since 1970; 0 for never.
+    /// Time of its last permits, in milliseconds since 1970; 0 for never.
     pub flow_at_ms: u64,
-    /// What went on with it since it joined.
+    /// Activity since it joined.
     pub activity: Activity,
 }
 
@@ -437,7 +437,7 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
     figures
 }
 
-/// What a subscription's kind needs to give its numbers.
+/// Input that each kind of subscription needs to report its statistics.
 pub(super) struct FiguresView<'a> {
     pub(super) cursors: &'a DurableCursors,
     pub(super) consumers: &'a HashMap<ConsumerKey, Consumer>,
@@ -462,12 +462,12 @@ impl FiguresView<'_> {
         }
     }
 
-    /// What a cursor has acknowledged.
+    /// Acknowledgements of a cursor.
     pub(super) fn acks(&self, acks: &AckState) -> AckFigures {
         AckFigures::of(acks, self.end, self.wanted.details)
     }
 
-    /// When the mark-delete position of a place last moved.
+    /// Time of the last move of a slot's mark-delete position.
     pub(super) fn advanced(&self, slot: Option<SlotId>) -> Moment {
         let slot = slot.and_then(|id| self.cursors.get(id));
         slot.map(|slot| slot.advanced).unwrap_or_default()

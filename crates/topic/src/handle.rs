@@ -23,7 +23,7 @@ use super::{
     TopicFigures, TransactingTopic, TransactionFigures, Wanted,
 };
 
-/// What the cursor of topic compaction is called in Pulsar.
+/// Name of the topic compaction cursor in Pulsar.
 const COMPACTION_CURSOR: &str = "__compaction";
 
 /// A loaded topic, on its home shard, beyond what clients can do with it. Not for keeping: a topic that is unloaded meanwhile is not
@@ -35,7 +35,7 @@ const COMPACTION_CURSOR: &str = "__compaction";
 pub struct TopicHandle(Rc<Topic>);
 
 impl TopicHandle {
-    /// Of a topic whose home this is.
+    /// Handle of a topic whose home is this shard.
     #[must_use]
     pub fn new(topic: Rc<Topic>) -> Self {
         Self(topic)
@@ -81,7 +81,7 @@ impl TopicHandle {
         self.0.state.borrow().stored.log.ledger.position_of(entry)
     }
 
-    /// Where subscribing there begins.
+    /// Start position for a subscription that begins at this entry.
     #[must_use]
     pub fn start_at(&self, entry: Ordinal) -> StartAt {
         self.position_of(entry).map_or(StartAt::Latest, StartAt::At)
@@ -124,7 +124,7 @@ impl TopicHandle {
         self.0.last_message(None, None).await
     }
 
-    /// Whether it shows what is published to another topic, and stores nothing of its own.
+    /// True if the topic is a shadow: it shows the messages of another topic and stores none of its own.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.0.state.borrow().stored.log.ledger.is_shadow()
@@ -162,7 +162,7 @@ impl TopicHandle {
         self.0.state.borrow_mut().stored.ask_offload(&self.0.cx, before)
     }
 
-    /// What came of it.
+    /// Status of offloading.
     #[must_use]
     pub fn offload_status(&self) -> OffloadStatus {
         self.0.state.borrow().stored.log.ledger.offloads().status()
@@ -176,7 +176,7 @@ impl TopicHandle {
         Compacting(&self.0).compact()
     }
 
-    /// What came of it.
+    /// Status of compaction.
     #[must_use]
     pub fn compaction_status(&self) -> CompactionStatus {
         self.0.state.borrow().stored.compaction.status.clone()
@@ -212,15 +212,15 @@ impl TopicHandle {
 
     // ---- transactions -----------------------------------------------------------------------------------------
 
-    /// Whether it, or its subscriptions, may take part in transactions.
+    /// Checks that the topic, or its subscriptions, may take part in transactions.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub fn check_transactions(&self) -> Result<(), String> {
         TransactingTopic(&self.0).check_transactions()
     }
 
-    /// Whether it has taken messages in transactions.
+    /// True if the topic has messages of transactions.
     #[must_use]
     pub fn had_transactions(&self) -> bool {
         TransactingTopic(&self.0).had_transactions()
@@ -304,7 +304,7 @@ impl TopicHandle {
         self.0.delete_subscription(name, force).await
     }
 
-    /// What a subscription has acknowledged; of a broadcast one its slowest cursor.
+    /// Acknowledgements of a subscription; of a broadcast one, those of its slowest cursor.
     ///
     /// # Errors
     /// `NoSubscription`.
@@ -402,7 +402,7 @@ impl TopicHandle {
         self.0.set_subscription_properties(name, properties).await
     }
 
-    /// Whether other clusters are told how far a subscription is.
+    /// True if the subscription's position is replicated to other clusters.
     ///
     /// # Errors
     /// `NoSubscription`.

@@ -1,5 +1,6 @@
-//! What a topic asks of the shard that holds it, beyond the way to other shards ([`ShardContext`](pharos_mesh::ShardContext)):
-//! rare, and never for a message that is published or delivered from memory.
+//! Requests of a topic to the shard that holds it, besides the messages to other shards
+//! ([`ShardContext`](pharos_mesh::ShardContext)): rare, and never for a message that is published or delivered from
+//! memory.
 
 use std::rc::Rc;
 
@@ -13,7 +14,7 @@ pub trait TopicHost {
     /// Room for at most `bytes_max` read from the log for dispatchers; when there is none, where it comes in turn. That is told by
     /// being dropped that the shard is going; dropped itself it gives up the turn.
     fn room_to_read(&self, bytes_max: usize) -> Result<Room, oneshot::Receiver<Room>>;
-    /// What was read has been dealt: others may have its room.
+    /// Returns the room of a read whose entries were dispatched; others may use it.
     fn end_read(&self, room: Room);
     /// Closes a topic that takes no writes for now, after a pause; the next request loads it.
     fn come_back(&self, topic: Rc<Topic>, reason: &str);

@@ -6,7 +6,7 @@ use pharos_runtime::millis;
 use super::State;
 
 impl State {
-    /// Whether producers, or consumers, are attached or wait to be.
+    /// True if producers or consumers are attached or wait to be attached.
     pub(crate) fn is_in_use(&self) -> bool {
         self.stored.publishing.producers.len() > 0
             || self.stored.publishing.producers.waiting_len() > 0
@@ -26,7 +26,7 @@ impl State {
         !self.stored.closing && self.is_given_up(now_ms)
     }
 
-    /// Whether the topic is not used and was not for as long as the policies ask.
+    /// True if the topic is inactive for as long as the policies require for its deletion.
     pub(crate) fn is_given_up(&self, now_ms: u64) -> bool {
         let rule = self.stored.policies.inactive_topics;
         if !rule.delete {
@@ -44,7 +44,7 @@ impl State {
     }
 }
 
-/// Whether a topic counts as used.
+/// True if a topic counts as active.
 fn is_used(state: &State, mode: InactiveMode) -> bool {
     if state.is_in_use() || state.stored.log.is_followed() || state.has_replication_backlog() {
         return true;

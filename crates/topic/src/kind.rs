@@ -1,13 +1,13 @@
-//! What a subscription does, whatever its kind: attach consumers, acknowledge, seek, skip and expire, give its numbers.
+//! Operations of a subscription of any kind: attach consumers, acknowledge, seek, skip and expire, report statistics.
 //!
 //! ```text
 //!   Cursor          Exclusive, the active consumer of Failover, readers: one cursor, at home or handed over
 //!   BroadcastBody   one cursor for each consumer name
 //!   DispatchedBody  Shared, Key_Shared: the cursor stays with the dispatcher
 //! ```
-//! [`Body::kind`] is the one place that tells them apart for all that is asked now and then; acknowledgements come often, so they
-//! are told apart by a `match`. On a non-persistent topic a body is at rest and [`Sharing`](super::non_persistent::Sharing) attaches
-//! consumers instead: there is nothing to acknowledge, and what is asked of a cursor is asked of the body.
+//! [`Body::kind`] selects the implementation for all rare operations; acknowledgements are frequent and use a
+//! `match`. On a non-persistent topic the body is idle and [`Sharing`](super::non_persistent::Sharing) attaches
+//! consumers instead: there is nothing to acknowledge, and cursor requests go to the body.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) struct Acks<'a> {
 }
 
 impl Acks<'_> {
-    /// Those whose entry exists, with its ordinal.
+    /// Acknowledgements whose entry exists, with its ordinal.
     pub(super) fn exact(&self) -> impl Iterator<Item = (Ordinal, &OwnedAck)> {
         self.acks
             .iter()
@@ -49,7 +49,7 @@ impl Acks<'_> {
     }
 }
 
-/// What acknowledgements came to.
+/// Result of acknowledgements.
 #[derive(Default)]
 pub(super) struct Acked {
     /// Messages that a dispatcher counts as acknowledged by them.
@@ -71,11 +71,11 @@ pub(super) struct Joining<'a> {
     pub(super) turn: ConsumerKey,
     /// The number of the subscription in the cursor log.
     pub(super) number: Option<u32>,
-    /// How fast the subscription is delivered.
+    /// Dispatch rate limiter of the subscription.
     pub(super) rate: &'a Arc<DispatchRateLimiter>,
     /// The connection of the consumer that came first, if there is one.
     pub(super) first: Option<ConnectionId>,
-    /// Of Failover: whether it is the one to be active.
+    /// True if a Failover consumer is to be the active one.
     pub(super) is_chosen: bool,
     pub(super) consumers: &'a HashMap<ConsumerKey, Consumer>,
 }
@@ -99,11 +99,11 @@ impl Joining<'_> {
     }
 }
 
-/// What became of it.
+/// Result of attaching a consumer.
 pub(super) enum Joined {
-    /// It listens, with this cursor.
+    /// Active, with this cursor.
     Listens(CursorHandoff),
-    /// It waits to be activated.
+    /// Waits until it becomes active.
     Waits,
     /// The topic's home chooses its messages.
     Dispatched,
@@ -113,7 +113,7 @@ pub(super) enum Joined {
     Not(Step),
 }
 
-/// What gives a subscription's messages to its consumers.
+/// Attaches consumers to the messages of a subscription.
 pub(super) trait Attaches {
     /// Attaches a consumer, and changes nothing but what that means for cursors and dispatchers.
     fn attach(&mut self, joining: &mut Joining<'_>) -> Result<Joined, SubscribeError>;
@@ -133,21 +133,21 @@ pub(super) trait Kind: Attaches {
     /// Marks everything before `to` as acknowledged: at home now, which is returned for the log, elsewhere by a message.
     fn skip_to(&mut self, cx: &TopicContext, known: &DurableCursors, to: Ordinal) -> Vec<(SlotId, AckState)>;
 
-    /// How many entries before `to` are not acknowledged, and the one stream consumer whose word is missing, with what is known of
-    /// it.
+    /// Number of unacknowledged entries before `to`, and the one stream consumer whose answer is missing, with what
+    /// is known of it.
     fn unacked_before(&self, known: &DurableCursors, to: Ordinal) -> (u64, Option<(HandedOver, u64)>);
 
-    /// How far it has acknowledged, as far as is known at home; of broadcast this name.
+    /// End of the acknowledged entries, as far as known at home; for broadcast, of this name.
     fn acked_to(&self, known: &DurableCursors, name: &Arc<str>) -> Option<Ordinal>;
 
-    /// What its lowest cursor has acknowledged as far as is known, and the stream consumer that knows better. `end`: where a cursor
-    /// is taken to stand of which nothing is known.
+    /// Acknowledgements of the lowest cursor as far as known, and the stream consumer that has newer ones. `end`:
+    /// assumed position of a cursor of which nothing is known.
     fn lowest(&self, known: &DurableCursors, end: Ordinal) -> (AckState, Option<HandedOver>);
 
-    /// Whether anything before `end` is not acknowledged, for all that is known.
+    /// True if any entry before `end` is unacknowledged, as far as known.
     fn has_backlog(&self, end: Ordinal) -> bool;
 
-    /// Whether a durable cursor stands at a place, as far as is known.
+    /// True if a durable cursor is at a position, as far as known.
     fn stands_at(&self, known: &DurableCursors, place: Ordinal) -> bool {
         let mut slots = self.slots().into_iter().filter_map(|slot| known.get(slot));
         slots.any(|slot| slot.acked_to() == place)
@@ -159,10 +159,10 @@ pub(super) trait Kind: Attaches {
     /// The places of its cursors.
     fn slots(&self) -> Vec<SlotId>;
 
-    /// What was trimmed belongs to no cursor any more. Only cursors that are not durable can still lie before the first entry.
+    /// Drops trimmed entries from the cursors. Only cursors that are not durable can still be before the first entry.
     fn forget_before(&mut self, _first: Ordinal) {}
 
-    /// How dispatchers behave from now on.
+    /// Sets the options and limits of dispatchers.
     fn set_options(&mut self, _options: dispatch::Options, _limits: dispatch::Limits) {}
 
     /// Numbers of one consumer, where its topic's home knows them all.
@@ -173,12 +173,12 @@ pub(super) trait Kind: Attaches {
     /// Adds what is particular to the kind to a subscription's figures.
     fn describe(&self, view: &FiguresView<'_>, figures: &mut SubscriptionFigures);
 
-    /// The same of one consumer.
+    /// Adds the statistics of one consumer, if the topic's home has all of them.
     fn describe_consumer(&self, _figures: &mut ConsumerFigures) {}
 }
 
 impl Body {
-    /// What it does, whatever it is.
+    /// Operations of this kind of subscription.
     pub(super) fn kind(&self) -> &dyn Kind {
         match self {
             Self::Stream(cursor) => cursor,
@@ -187,7 +187,7 @@ impl Body {
         }
     }
 
-    /// The same, to change it.
+    /// Mutable operations of this kind of subscription.
     pub(super) fn kind_mut(&mut self) -> &mut dyn Kind {
         match self {
             Self::Stream(cursor) => cursor,

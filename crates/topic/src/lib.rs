@@ -154,18 +154,18 @@ use throttle::Throttle;
 /// A loaded topic: what is asked of it, each question over the parts of its state.
 pub struct Topic {
     pub(crate) cx: TopicContext,
-    /// When it was last asked for, in milliseconds since 1970.
+    /// Time of the last request for the topic, in milliseconds since 1970.
     pub(crate) used_ms: Cell<u64>,
     pub(crate) state: RefCell<State>,
 }
 
-/// What a topic knows, in parts that own what they know.
+/// State of a topic, in components that each own theirs.
 pub(crate) struct State {
     pub(crate) stored: Stored,
     pub(crate) attached: Attached,
 }
 
-/// What is stored, and how it gets there.
+/// Stored state of a topic, and its writers.
 pub(crate) struct Stored {
     pub(crate) log: TopicLog,
     pub(crate) publishing: Publishing,
@@ -173,66 +173,66 @@ pub(crate) struct Stored {
     /// Its carriers, if broadcast consumers are dealt among brokers.
     carrying: Option<Carrying>,
     pub(crate) compaction: Compaction,
-    /// What goes to other clusters.
+    /// Replication to other clusters.
     pub(crate) replication: Replication,
-    /// What it holds back, as a carrier.
+    /// Entries that it holds back from trimming, as a carrier.
     holder: Option<CarrierHold>,
-    /// Who waits for the cursor log.
+    /// Callers that wait for the cursor log.
     commits: Commits,
     /// The topic is on its way out; everything is refused with "try again".
     pub(crate) closing: bool,
-    /// What holds for this topic, and as of which version of all policies that was worked out.
+    /// Policies in effect for this topic, and the version of all policies that they were computed from.
     pub(crate) policies: Rc<EffectivePolicies>,
     policy_version: u64,
-    /// How Key_Shared subscriptions share keys out.
+    /// Options of Key_Shared subscriptions.
     key_shared: KeySharedOptions,
-    /// How fast the topic is delivered.
+    /// Dispatch rate limiter of the topic.
     rate: Arc<DispatchRateLimiter>,
-    /// What the looks at its backlog found.
+    /// Results of the backlog checks.
     backlog: Backlog,
-    /// When the topic was last used, as of the last look; in milliseconds since 1970.
+    /// Time of the last use, as of the last check; in milliseconds since 1970.
     pub(crate) last_used_ms: u64,
 }
 
-/// What publishes to a topic.
+/// Publishing state of a topic.
 pub(crate) struct Publishing {
     pub(crate) producers: Producers,
     /// Sends beyond the publish rate.
     throttle: Throttle,
-    /// Which sends were stored before.
+    /// Deduplication of sends.
     dedup: Deduplication,
     /// Appended, not yet durable.
     pending: VecDeque<Pending>,
-    /// Who waits until nothing is: told by being dropped.
+    /// Callers that wait until nothing is pending; told by dropping the sender.
     draining: Vec<tokio::sync::oneshot::Sender<()>>,
-    /// Whether a task waits for the durable end to move.
+    /// True if a task waits for the durable end to move.
     watching: bool,
-    /// Why nothing can be appended any more, once that is so.
+    /// Reason why nothing can be appended any more, if so.
     pub(crate) fault: Option<String>,
     pub(crate) stages: HomeStages,
     pub(crate) counters: Counters,
-    /// What was published in the last minute.
+    /// Publish rate over the last minute.
     pub(crate) rate_in: RateWindow,
 }
 
-/// What is attached to a topic: its subscriptions and their consumers.
+/// Subscriptions and consumers of a topic.
 pub(crate) struct Attached {
     pub(crate) subscriptions: Subscriptions,
-    /// What the topic's tenant may have, if that is limited.
+    /// Limits of the topic's tenant, if any.
     tenant: Option<Arc<TenantShare>>,
-    /// Which subscription an attached consumer belongs to, and what is known of it.
+    /// Attached consumers, each with its subscription and state.
     pub(crate) consumers: HashMap<ConsumerKey, Consumer>,
     /// Addresses of the consumers.
     consumer_hosts: Hosts,
     links: Links,
-    /// Who subscribed how often lately.
+    /// Recent subscribe attempts per consumer, for the subscribe rate.
     subscribes: Subscribes,
     /// Sent to consumers; what present stream consumers got is counted when they leave.
     pub(crate) sent: Sent,
 }
 
 impl Topic {
-    /// Which one, on its home shard.
+    /// Id of the topic on its home shard.
     #[must_use]
     pub fn id(&self) -> TopicId {
         self.cx.id

@@ -1,6 +1,6 @@
-//! Who finds no room any more: limits to producers, consumers and subscriptions, and which kinds are served at all.
+//! Limits on producers, consumers and subscriptions, and the subscription types that are served at all.
 //!
-//! Checked when a client comes; a limit that is lowered sends no client away.
+//! Checked when a client connects; a lowered limit disconnects no client.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ pub(super) struct Subscribes {
 }
 
 impl Subscribes {
-    /// Whether a consumer may subscribe again already.
+    /// Checks the subscribe rate of a consumer.
     pub(super) fn check(
         &mut self,
         policies: &EffectivePolicies,
@@ -92,7 +92,7 @@ pub(super) fn check_limits(
 pub(super) struct Vacancy<'a>(pub(super) &'a Attached);
 
 impl Vacancy<'_> {
-    /// Whether another consumer finds room, and its subscription if that does not exist yet.
+    /// Checks the limits for another consumer, and for its subscription if that does not exist yet.
     pub(super) fn check_consumer(
         &self,
         cx: &TopicContext,
@@ -145,7 +145,7 @@ impl Vacancy<'_> {
         Ok(())
     }
 
-    /// Whether another durable subscription finds room; else the reason.
+    /// Checks the limits for another durable subscription; the error is the reason.
     pub(super) fn check_subscription(&self, cx: &TopicContext, stored: &Stored) -> Result<(), String> {
         if let Some(tenant) = &self.0.tenant {
             tenant.check_subscription()?;
@@ -160,7 +160,7 @@ impl Vacancy<'_> {
     }
 }
 
-/// Whether `count` are all that a limit allows; 0 is no limit.
+/// True if `count` reaches the limit; 0 is no limit.
 fn is_taken(limit: u32, count: usize) -> bool {
     limit > 0 && count >= limit as usize
 }

@@ -16,7 +16,7 @@ pub(super) struct Links {
     links: Vec<[Link; 2]>,
 }
 
-/// How a topic stands with one listening shard.
+/// State of a topic's link to one listening shard.
 #[derive(Default)]
 struct Link {
     /// Cursors handed over to stream consumers there.
@@ -34,14 +34,14 @@ impl Link {
 }
 
 impl Links {
-    /// Of a topic to which none of so many shards listens.
+    /// Links of a topic to this number of shards, none of which listens.
     pub(super) fn new(shards: usize) -> Self {
         Self {
             links: (0..shards).map(|_| Default::default()).collect(),
         }
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     pub(super) fn len(&self) -> usize {
         self.links.len()
     }
@@ -59,7 +59,7 @@ impl Links {
         }
     }
 
-    /// One cursor came home from a shard.
+    /// Records that one cursor was returned by a shard.
     pub(super) fn returned(&mut self, cx: &TopicContext, from: ShardId, feed: TopicId) {
         let Some(link) = self.link(from, feed) else {
             return;

@@ -17,7 +17,7 @@ use super::damage::Damage;
 use super::shadow::Following;
 use super::{StartAt, TopicContext};
 
-/// How often a log is looked at that waits for the engine. Those who wait are told by nothing else.
+/// Interval between checks of a log that waits for the engine. Nothing else notifies its waiters.
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The log of a topic.
@@ -29,9 +29,9 @@ pub(crate) struct TopicLog {
     comes_again: bool,
     /// Terminated for good, durably.
     pub(crate) terminated: bool,
-    /// Who waits for that.
+    /// Callers that wait for the termination.
     terminating: Vec<oneshot::Sender<Option<Position>>>,
-    /// How it follows the topic whose shadow it is.
+    /// Link of a shadow topic to its source.
     pub(super) following: Option<Following>,
     /// Its policies name shadows.
     is_followed: bool,
@@ -59,18 +59,18 @@ impl TopicLog {
         self.open_from = open_from;
     }
 
-    /// Whether shadows follow it from now on.
+    /// Sets if shadows follow the topic.
     pub(super) fn set_followed(&mut self, is_followed: bool) {
         self.is_followed = is_followed;
         self.ledger.set_followed(is_followed);
     }
 
-    /// Whether shadows follow it.
+    /// True if shadows follow the topic.
     pub(super) fn is_followed(&self) -> bool {
         self.is_followed
     }
 
-    /// What a shard must know before its first stream consumer.
+    /// State that a shard needs before its first stream consumer.
     pub(super) fn seed(&self, cx: &TopicContext, feed: TopicId) -> FeedSeed {
         FeedSeed {
             topic: feed,
@@ -81,7 +81,7 @@ impl TopicLog {
         }
     }
 
-    /// Whether it is terminated, and readers may have all of it: no transaction is open.
+    /// True if it is terminated, and readers may have all of it: no transaction is open.
     pub(super) fn is_at_its_end(&self) -> bool {
         self.ledger.is_terminated() && self.open_from.is_none()
     }
@@ -171,13 +171,13 @@ impl TopicLog {
         }
     }
 
-    /// Whether a caller waits for the log to be terminated.
+    /// True if a caller waits for the termination of the log.
     pub(super) fn is_terminating(&self) -> bool {
         !self.terminating.is_empty()
     }
 
-    /// What stream consumers get in place of an entry that is lost, if they are to go on: a marker, which each of them acknowledges
-    /// when it comes to it.
+    /// Marker that stream consumers get in place of a lost entry that is skipped; each of them acknowledges it when
+    /// it reaches it.
     pub(super) fn stand_in(
         &self,
         cx: &TopicContext,

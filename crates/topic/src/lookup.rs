@@ -24,7 +24,7 @@ pub struct LastMessage {
     pub mark_delete: Option<(u64, u64)>,
 }
 
-/// What a topic ends with.
+/// Last entry of a topic.
 enum Last {
     Entry(Arc<FeedEntry>),
     /// An entry that cannot be read any more, and that consumers wait for.
@@ -33,7 +33,7 @@ enum Last {
 }
 
 impl State {
-    /// Whether the topic has no data, no producers and no consumers.
+    /// True if the topic has no data, no producers and no consumers.
     pub(crate) fn is_idle(&self) -> bool {
         self.stored.log.ledger.durable_end() == Ordinal(0)
             && self.stored.publishing.producers.len() == 0

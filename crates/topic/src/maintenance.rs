@@ -1,4 +1,4 @@
-//! What is looked at once in a while, and what holds for a topic when the policies change.
+//! Periodic maintenance, and the application of changed policies to a topic.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub enum Maintenance {
     Quotas,
     /// Subscriptions without consumers.
     Subscriptions,
-    /// What is to be compacted.
+    /// Compaction by the policies.
     Compaction,
     /// Topics without users: their shard looks.
     Topics,
@@ -41,7 +41,7 @@ impl Maintenance {
         Self::Topics,
     ];
 
-    /// How often.
+    /// Interval of this maintenance task.
     #[must_use]
     pub fn interval(self, options: &pharos_mesh::Options) -> Duration {
         let interval = match self {
@@ -63,7 +63,7 @@ impl Maintenance {
 }
 
 impl State {
-    /// What holds for the topic, as of a version of all policies.
+    /// Applies policies to the topic, as of a version of all policies.
     fn set_policies(&mut self, cx: &TopicContext, policies: EffectivePolicies, version: u64) {
         self.stored.policy_version = version;
         if *self.stored.policies == policies || self.stored.closing {
@@ -92,7 +92,7 @@ impl State {
 }
 
 impl State {
-    /// What is said of shadows: of its own, and of it by its source.
+    /// Applies the shadow policies: those of the topic, and those of its source about it.
     fn follow_policies(&mut self, cx: &TopicContext, is_followed: bool) {
         let log = &mut self.stored.log;
         if let Some(following) = &mut log.following {
@@ -106,7 +106,7 @@ impl State {
 }
 
 impl Stored {
-    /// It is not closed after all. Changes of the policies passed it by meanwhile.
+    /// Cancels the closing. Policy changes were missed meanwhile.
     pub(crate) fn reopen(&mut self) {
         self.closing = false;
         self.policy_version = 0;
@@ -114,7 +114,7 @@ impl Stored {
 }
 
 impl TopicContext {
-    /// Whether a change of policies may be about this topic.
+    /// True if a change of policies may affect this topic.
     pub(crate) fn is_meant(&self, event: &PolicyEvent) -> bool {
         match event {
             PolicyEvent::Namespace(namespace) => self.name.namespace() == namespace,
@@ -125,7 +125,7 @@ impl TopicContext {
 }
 
 impl Topic {
-    /// Whether a change of policies may be about this topic, or about the one whose shadow it is.
+    /// True if a change of policies may affect this topic, or the source that it is a shadow of.
     pub fn is_meant(&self, event: &PolicyEvent) -> bool {
         let is_of_source = |name| {
             let state = self.state.borrow();

@@ -1,4 +1,4 @@
-//! What administrators do to a topic beyond what clients can: skipping, trimming and truncating, looking into the log.
+//! Administrative operations beyond those of clients: skipping, trimming, truncating, reading the log.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use super::{Attached, Stored, Topic};
 
 /// Entries that one read of a scan brings.
 const SCAN_ENTRIES: usize = 1000;
-/// How often a skip is begun anew because a consumer came or left in the middle of it.
+/// Maximum number of restarts of a skip because a consumer attached or left during it.
 const SKIP_TRIES: usize = 3;
 /// Bytes that one read of a scan brings.
 const SCAN_BYTES: usize = 4 << 20;
 
-/// What makes a durable subscription, its place apart.
+/// Stored definition of a durable subscription, without its position.
 #[derive(Clone, Debug)]
 pub struct DurableSubscription {
     /// Its name.
     pub name: SubscriptionName,
-    /// Whether each of its consumers gets everything.
+    /// True if each of its consumers gets every message.
     pub is_broadcast: bool,
     /// Its properties.
     pub properties: Vec<(String, String)>,
-    /// Whether other clusters are told how far it is.
+    /// True if its position is replicated to other clusters.
     pub is_replicated: bool,
 }
 
@@ -60,7 +60,7 @@ impl Attached {
             .ok_or_else(|| missing(name))
     }
 
-    /// Whether a durable cursor of a subscription is known to stand before a place.
+    /// True if a durable cursor of a subscription is known to be before a position.
     fn stands_before(&self, stored: &Stored, name: &SubscriptionName, to: Ordinal) -> bool {
         let Some(subscription) = self.subscriptions.get(name) else {
             return false;
@@ -127,7 +127,8 @@ impl LogReads<'_> {
 }
 
 impl Topic {
-    /// What a subscription has acknowledged, asked of its stream consumer when it has one. Of broadcast: the lowest cursor.
+    /// Acknowledgements of a subscription, requested from its stream consumer if it has one. For broadcast: the
+    /// lowest cursor.
     pub(crate) async fn acks_of(&self, name: &SubscriptionName) -> Result<AckState, CursorError> {
         let (known, handed_over) = {
             let state = self.state.borrow();

@@ -1,4 +1,4 @@
-//! What Pulsar's brokers are to know of the cursors: `managed-ledger` writes it, in Pulsar's layout only.
+//! Cursor state published for Pulsar's brokers: `managed-ledger` writes it, in Pulsar's layout only.
 
 use std::ops::Deref;
 use std::rc::Rc;

@@ -30,7 +30,7 @@ use super::publish::against_policies;
 use super::subscription::Subscription;
 use super::{Attached, State, Stored, SubscriptionType, TopicContext};
 
-/// How a dispatcher behaves.
+/// Options and limits of a dispatcher.
 type Settings = (dispatch::Options, dispatch::Limits);
 
 fn new_dispatcher(kind: SubscriptionType, (options, limits): Settings) -> Dispatcher {
@@ -46,13 +46,13 @@ fn position() -> Position {
     Position::new(0, 0)
 }
 
-/// How a subscription of a non-persistent topic shares its messages out. The dispatchers keep permits and windows; they
-/// remember no message.
+/// Distribution of messages by a subscription of a non-persistent topic. The dispatchers keep permits and windows;
+/// they store no message.
 pub(crate) enum Sharing {
     /// Exclusive, Failover, Broadcast: each consumer has permits of its own; of Failover only the active one is served.
     Each {
         dispatchers: HashMap<ConsumerKey, Dispatcher>,
-        /// Of Failover: who was announced as the active one.
+        /// Consumer of a Failover subscription that was announced as the active one.
         active: Option<ConsumerKey>,
     },
     /// Shared, Key_Shared: one of many.
@@ -60,7 +60,7 @@ pub(crate) enum Sharing {
 }
 
 impl Sharing {
-    /// Of no consumer yet.
+    /// Distribution without consumers.
     fn new(kind: SubscriptionType, settings: Settings) -> Self {
         match kind {
             SubscriptionType::Shared | SubscriptionType::KeyShared => {
@@ -83,7 +83,7 @@ impl Sharing {
         }
     }
 
-    /// How many should get a message.
+    /// Number of consumers that should get a message.
     fn wanted(&self, kind: Option<SubscriptionType>) -> usize {
         match self {
             Self::Each { dispatchers, .. } if kind != Some(SubscriptionType::Failover) => dispatchers.len(),
@@ -147,7 +147,7 @@ impl Attaches for Sharing {
 }
 
 impl Subscription {
-    /// What shares out its messages from now on, to consumers of this kind.
+    /// Distribution of its messages from now on, to consumers of this type.
     pub(super) fn share(&mut self, stored: &Stored, kind: SubscriptionType) -> &mut Sharing {
         if self.consumers.is_empty() {
             self.sharing = None; // Of an attempt that failed, maybe of another type.

@@ -8,7 +8,7 @@ use pharos_types::Position;
 
 use super::{Compacting, Stored, Topic, TopicContext};
 
-/// How long a topic that closes waits for the step of offloading that it called off.
+/// Time limit for a closing topic to wait for the offload step that it cancelled.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Stored {

@@ -26,16 +26,16 @@ use super::transaction_acks::{self, PendingBySubscription};
 use super::transactions::TopicTransactions;
 use super::{Attached, Links, Publishing, State, Stored, Topic, TopicContext, TopicLog, cursor_store};
 
-/// Whether a topic may be created on the way.
+/// Creation of a topic on access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It must exist.
+    /// Requires an existing topic.
     Existing,
-    /// It is created where the policies allow that.
+    /// Creates the topic if the policies allow it.
     Create,
 }
 
-/// Whose shadow a topic is.
+/// Source of a shadow topic.
 pub struct ShadowOf {
     /// The topic that it shows.
     pub source: TopicName,
@@ -43,13 +43,13 @@ pub struct ShadowOf {
     pub is_shown: bool,
 }
 
-/// What is stored of a topic, opened.
+/// Stored state of a topic, opened.
 pub struct StoredTopic {
     ledger: ManagedLedger,
     cursors: CursorLog,
-    /// Whose shadow it is.
+    /// Source of a shadow topic.
     source: Option<TopicName>,
-    /// What its log says of transactions, if it ever had any.
+    /// State of transactions from its log, if it ever had any.
     transactions: TopicTransactions,
     pending_acks: PendingBySubscription,
 }

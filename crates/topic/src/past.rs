@@ -1,6 +1,6 @@
-//! What topics that are no longer loaded had counted: the sums over all topics must not fall when one is unloaded.
+//! Totals of topics that are no longer loaded: sums over all topics must not fall when one is unloaded.
 //!
-//! Owned by the shard whose topics they were. One row per namespace; those of namespaces that are gone are put together.
+//! Owned by the shard that had the topics. One row per namespace; rows of deleted namespaces are merged.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use super::{HomeStages, PastTotals, Topic};
 pub struct Past {
     /// By namespace.
     pub namespaces: HashMap<NamespaceName, PastTotals>,
-    /// Of namespaces that do not exist any more.
+    /// Totals of namespaces that do not exist any more.
     pub gone: PastTotals,
     /// The stages that their messages went through.
     pub stages: HomeStages,

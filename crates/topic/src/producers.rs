@@ -1,4 +1,4 @@
-//! Who may write to a topic, and under which name: access modes, name conflicts, the topic epoch.
+//! Producers of a topic and their names: access modes, name conflicts, the topic epoch.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use super::{
     Topic, TopicContext,
 };
 
-/// One attached producer.
+/// Attached producer.
 pub(crate) struct Producer {
     pub(crate) key: ProducerKey,
     pub(crate) name: Rc<str>,
@@ -52,7 +52,7 @@ impl Producer {
         }
     }
 
-    /// Whether another cluster replicates by it.
+    /// True if another cluster's replicator uses it.
     pub(super) fn is_replicator(&self) -> bool {
         replication::is_replicator(&self.name)
     }
@@ -74,7 +74,7 @@ impl Producer {
     }
 }
 
-/// What a producer sent.
+/// Counters of a producer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ProducerCounters {
     pub(crate) messages: u64,
@@ -96,7 +96,7 @@ pub(crate) struct Producers {
     epoch: Option<u64>,
     /// The one that is stored. No producer is told of a later one.
     epoch_stored: Option<u64>,
-    /// Who stores it has this: one after the other, so that an older one never follows a newer.
+    /// Lock held while storing an epoch: an older one never follows a newer.
     epoch_turn: Rc<tokio::sync::Mutex<()>>,
 }
 
@@ -107,9 +107,9 @@ pub(super) enum Admission {
     AskHolder(ConnectionId, ProducerError),
 }
 
-/// What stands behind the name that a producer brings.
+/// State of the name that a producer requests.
 enum Claim {
-    /// It brings none, or one that is free.
+    /// Free name, or none requested.
     Free,
     /// This producer, which it was before it came back.
     Replaces(ProducerKey),
@@ -396,7 +396,7 @@ impl Topic {
         ))
     }
 
-    /// Whether a producer would be let in now, and changes nothing: asked before anything is created for it.
+    /// Checks that a producer would be admitted now, without changes: called before anything is created for it.
     pub async fn check_producer(&self, request: &ProducerRequest) -> Result<(), ProducerError> {
         self.catch_up_policies();
         Quotas(self).check().await?;

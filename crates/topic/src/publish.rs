@@ -20,7 +20,7 @@ use super::{Publishing, State, Stored, Topic, TopicContext, TopicLog};
 /// An entry that is appended but not yet durable.
 pub(super) struct Pending {
     ordinal: Ordinal,
-    /// Who waits for the receipt; `None`: it is the broker's own.
+    /// Producer that waits for the receipt; `None` for the broker's own entries.
     from: Option<(ConnectionId, ProducerRef)>,
     sequence_id: u64,
     highest_sequence_id: u64,
@@ -29,7 +29,7 @@ pub(super) struct Pending {
     facts: EntryFacts,
     appended_at: Nanos,
     received_at: Nanos,
-    /// What deduplication counts it as.
+    /// Deduplication data of the entry.
     numbered: Option<Numbered>,
 }
 
@@ -151,8 +151,8 @@ impl Publishing {
         producer.is_some_and(|producer| producer.is_replicator())
     }
 
-    /// What another cluster sent behind a message that was refused must not be stored before that comes again. Returns whether the
-    /// producer is one that is closed for it.
+    /// Closes a replicator's producer after a refused message: later messages must not be stored before that one is
+    /// sent again. Returns true if the producer is a replicator's and was closed.
     fn close_replicator(&mut self, cx: &TopicContext, key: ProducerKey) -> bool {
         let is_replicator = self.is_replicator(key);
         if is_replicator {
@@ -425,7 +425,7 @@ impl Topic {
     }
 }
 
-/// What a producer is told of an entry that the log did not take.
+/// Error that a producer receives for an entry that the log refused.
 fn refusal_of(error: &AppendError) -> PublishError {
     match error {
         AppendError::Terminated => PublishError::Terminated,
@@ -434,7 +434,7 @@ fn refusal_of(error: &AppendError) -> PublishError {
     }
 }
 
-/// What the topic's policies have against an entry.
+/// Refusal of an entry by the topic's policies, if any.
 pub(super) fn against_policies(
     policies: &EffectivePolicies,
     entry: &Publish,

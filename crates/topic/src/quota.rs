@@ -31,13 +31,13 @@ const SUBSCRIPTIONS_ASKED: usize = 1_000;
 #[derive(Clone, Debug)]
 pub struct Oldest {
     place: Ordinal,
-    /// When it was published, in milliseconds since 1970.
+    /// Publish time, in milliseconds since 1970.
     pub published_ms: u64,
     /// A subscription that waits for it.
     pub subscription: Arc<str>,
 }
 
-/// How often cursors were moved on because a quota was exceeded, since the topic was loaded.
+/// Number of times that cursors were advanced because a quota was exceeded, since the topic was loaded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evictions {
     /// Because a backlog was too large.
@@ -46,16 +46,16 @@ pub struct Evictions {
     pub by_age: u64,
 }
 
-/// What the looks at a backlog found.
+/// Results of the backlog checks.
 #[derive(Default)]
 pub(crate) struct Backlog {
     /// The end of the slowest one, as of the last look.
     pub(super) oldest: Option<Oldest>,
-    /// What was done about it.
+    /// Evictions so far.
     pub(super) evictions: Evictions,
 }
 
-/// Which quota was exceeded.
+/// Exceeded quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Size(Quota),
@@ -70,7 +70,7 @@ impl Over {
 }
 
 impl LogReads<'_> {
-    /// When the entry at a place was published, or the first one behind it that can be read. `None`: there is none.
+    /// Publish time of the entry at a position, or of the first readable one after it. `None` if there is none.
     async fn published_at_or_after(&self, place: Ordinal) -> Result<Option<u64>, CursorError> {
         let mut search = Search::new(place, self.state.borrow().stored.log.ledger.durable_end(), place);
         let mut published_ms = None;
@@ -254,7 +254,7 @@ fn backlog_bytes(state: &State, action: QuotaAction) -> u64 {
     lowest.map_or(0, |lowest| bytes_after(stored.log.ledger.ledgers(), lowest))
 }
 
-/// When the oldest entry of what a quota with this action counts was published.
+/// Publish time of the oldest entry that counts towards a quota with this action.
 async fn oldest(quotas: &Quotas<'_>, action: QuotaAction) -> Option<u64> {
     let (topic, here) = (quotas.0, quotas.look_at_oldest().await);
     let owed = {
@@ -272,7 +272,7 @@ async fn oldest(quotas: &Quotas<'_>, action: QuotaAction) -> Option<u64> {
     }
 }
 
-/// Where the backlogs of carriers begin, if a quota with this action counts them.
+/// Start of the carriers' backlogs, if a quota with this action counts them.
 fn owed_elsewhere(stored: &Stored, action: QuotaAction) -> Option<Ordinal> {
     match action {
         QuotaAction::Hold | QuotaAction::Exception => stored.owed_by_carriers(),

@@ -8,7 +8,7 @@ use pharos_types::Ordinal;
 
 use super::{State, TopicContext};
 
-/// How often a read takes a newer table of ledgers before it gives up.
+/// Maximum number of times that a read fetches a newer table of ledgers.
 const TRIES: usize = 10;
 
 /// The log of a topic, to be read. A read that waits borrows nothing of the topic's state meanwhile.
@@ -35,7 +35,7 @@ impl<'a> LogReads<'a> {
         self.go_on_with(from, end, READ_ENTRIES_MAX, bytes_max).await
     }
 
-    /// The same, at most so many.
+    /// Entries as from [`go_on`](Self::go_on), up to a maximum number.
     ///
     /// # Errors
     /// As [`go_on`](Self::go_on).

@@ -25,7 +25,7 @@ use pharos_types::{Ordinal, Position, SubscriptionName};
 use super::seek::Moving;
 use super::{Attached, StartAt, State, Stored, Topic, TopicContext, TopicLog, cursor_store};
 
-/// Where a replicator's cursor says from where on everything went: after this entry.
+/// Properties of a replicator's cursor that hold the entry after which everything was sent.
 const SINCE_LEDGER: &str = "pharos.since.ledger";
 const SINCE_ENTRY: &str = "pharos.since.entry";
 /// Entries in which snapshots of an earlier run are looked for at a time, and how far ahead of the cursors.
@@ -34,18 +34,18 @@ const LOOK_AHEAD: u64 = 20_000;
 /// Subscriptions that wait to be moved; of more the next update is heard.
 const WANTED_MAX: usize = 1_000;
 
-/// What is known of them.
+/// Replication state of replicated subscriptions.
 pub(super) struct SubscriptionReplication {
     snapshots: Snapshots,
     /// A task looks at them.
     is_ticking: bool,
     /// Snapshots that were begun.
     begun: u64,
-    /// Where snapshots of an earlier run are looked for.
+    /// Range to search for snapshots of an earlier run.
     unread: Option<(Ordinal, Ordinal)>,
 }
 
-/// What other clusters want moved.
+/// Cursor moves requested by other clusters.
 #[derive(Default)]
 pub(super) struct WantedMoves {
     /// Up to where, this included, and who says so.
@@ -54,7 +54,7 @@ pub(super) struct WantedMoves {
     is_moving: bool,
 }
 
-/// What a replicator's cursor stores of where it began.
+/// Properties of a replicator's cursor that record its start.
 pub(super) fn since_properties(since: Ordinal, log: &TopicLog) -> BTreeMap<String, i64> {
     let last = since.0.checked_sub(1).map(Ordinal);
     let last = last.filter(|last| *last >= log.ledger.first());
@@ -69,7 +69,7 @@ fn number(id: u64) -> i64 {
     i64::try_from(id).unwrap_or(i64::MAX)
 }
 
-/// Where it began; `None`: its cursor does not say.
+/// Start recorded in a replicator's cursor; `None` if it records none.
 pub(super) fn since_of(properties: &BTreeMap<String, i64>, log: &TopicLog) -> Option<Ordinal> {
     let (ledger, entry) = (*properties.get(SINCE_LEDGER)?, *properties.get(SINCE_ENTRY)?);
     let (Ok(ledger), Ok(entry)) = (u64::try_from(ledger), u64::try_from(entry)) else {
@@ -203,7 +203,8 @@ impl State {
         self.attached.keep_snapshot(cx, entry.ordinal, &Rc::new(places));
     }
 
-    /// How far the replicated subscription is that is furthest behind; `None`: there is none, or the topic is sent nowhere.
+    /// Position of the replicated subscription that is furthest behind; `None` if there is none or the topic is not
+    /// replicated.
     fn lowest_replicated(&self) -> Option<Ordinal> {
         let no_member: Arc<str> = Arc::default();
         let subscriptions = self.attached.subscriptions.values();
@@ -277,7 +278,7 @@ impl Attached {
         }
     }
 
-    /// Whether a durable subscription is replicated from now on; its record is queued. Returns whether that changed.
+    /// Sets if a durable subscription is replicated, and queues its record. Returns true if that changed.
     pub(super) fn set_replicated(
         &mut self,
         cx: &TopicContext,
@@ -307,7 +308,7 @@ impl Attached {
 }
 
 impl Topic {
-    /// Whether a subscription is replicated.
+    /// True if a subscription is replicated.
     pub(crate) fn is_subscription_replicated(&self, name: &SubscriptionName) -> Result<bool, CursorError> {
         let state = self.state.borrow();
         let subscription = state.attached.subscriptions.get(name);
@@ -517,7 +518,7 @@ impl Followed<'_> {
         Moving(me).skip_settled(name, to).await
     }
 
-    /// Where a subscription is; `None`: it is not to be moved up to `to`.
+    /// Position of a subscription; `None` if it must not be moved up to `to`.
     fn begin(&self, name: &SubscriptionName, from: &str, to: Ordinal) -> Option<Ordinal> {
         let state = self.0.state.borrow();
         let subscription = state.attached.subscriptions.get(name)?;

@@ -24,14 +24,14 @@ use tokio::sync::oneshot;
 use super::replicated_subscriptions::{SubscriptionReplication, WantedMoves, since_of, since_properties};
 use super::{Stored, Topic, TopicContext};
 
-/// How often it is looked whether a transaction ended that holds readers back.
+/// Interval between checks for the end of a transaction that holds readers back.
 const OPEN_TRANSACTION_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a loaded topic waits for policies that other brokers set, before a cursor goes that none names.
+/// Time that a loaded topic waits for policies set by other brokers, before it deletes a cursor that no policy names.
 const SETTLED_AFTER: Duration = Duration::from_secs(10);
-/// When a cursor that could not be stored is stored again.
+/// Pause before a cursor that could not be stored is stored again.
 const CURSOR_RETRY: Duration = Duration::from_secs(1);
 
-/// Whether a producer of this name is another cluster's replicator.
+/// True if a producer of this name is another cluster's replicator.
 pub(super) fn is_replicator(producer: &str) -> bool {
     cluster_of_producer(producer).is_some()
 }
@@ -39,27 +39,27 @@ pub(super) fn is_replicator(producer: &str) -> bool {
 /// The replicators of a topic.
 #[derive(Default)]
 pub(crate) struct Replication {
-    /// What is known of replicated subscriptions, once there was one.
+    /// State of replicated subscriptions, once there was one.
     pub(super) subscriptions: Option<Box<SubscriptionReplication>>,
-    /// What other clusters want moved.
+    /// Cursor moves requested by other clusters.
     pub(super) wanted: WantedMoves,
     running: BTreeMap<Box<str>, Replicator>,
-    /// Who waits until all of them have a durable cursor: told by being dropped.
+    /// Callers that wait until all replicators have a durable cursor; told by dropping the sender.
     waiting: Vec<oneshot::Sender<()>>,
-    /// Whether the policies have been waited for that other brokers set; `None`: that has not begun.
+    /// True after the wait for policies set by other brokers; `None` if that wait has not begun.
     settling: Option<bool>,
 }
 
-/// One of them.
+/// Replicator to one cluster.
 struct Replicator {
     meter: Rc<ReplicatorMeter>,
     /// Its cursor is durable.
     is_durable: bool,
-    /// Why it could not be made so.
+    /// Reason why its cursor is not durable.
     fault: Option<String>,
     /// From here on everything went there that is for there.
     since: Ordinal,
-    /// What was stored of the cluster when it was looked at last.
+    /// Stored data of the cluster, as of the last check.
     cluster: Option<ClusterData>,
     /// Dropped, it ends.
     _stop: oneshot::Sender<()>,
@@ -72,18 +72,18 @@ pub struct ReplicatorFigures {
     pub remote: String,
     /// Everything before this is there, or not for there.
     pub place: Ordinal,
-    /// What it did since the topic was loaded.
+    /// Counts since the topic was loaded.
     pub counts: ReplicatorCounts,
     /// For how long the oldest send has no answer, in seconds.
     pub delay_s: u64,
     /// The broker that it sends to, and since when, in milliseconds since 1970.
     pub connected: Option<(String, u64)>,
-    /// Why it sends nothing now.
+    /// Reason why it sends nothing now.
     pub fault: Option<String>,
 }
 
 impl Replication {
-    /// Whether entries go to other clusters.
+    /// True if entries are sent to other clusters.
     pub(super) fn is_on(&self) -> bool {
         !self.running.is_empty()
     }
@@ -93,18 +93,18 @@ impl Replication {
         self.running.keys().map(|remote| &**remote)
     }
 
-    /// Whether it is sent to all of them now.
+    /// True if it is connected to all of them.
     pub(super) fn are_all_connected(&self) -> bool {
         let mut running = self.running.values();
         running.all(|replicator| replicator.meter.connected().is_some())
     }
 
-    /// From where on everything went to a cluster that was for there; `None`: the topic is not sent there.
+    /// Entry from which everything for a cluster was sent to it; `None` if the topic is not replicated there.
     pub(super) fn since(&self, remote: &str) -> Option<Ordinal> {
         self.running.get(remote).map(|replicator| replicator.since)
     }
 
-    /// Whether something before `end` is not over there yet.
+    /// True if any entry before `end` is not replicated yet.
     pub(super) fn has_backlog(&self, end: Ordinal) -> bool {
         self.running
             .values()
@@ -167,14 +167,14 @@ impl Stored {
         }
     }
 
-    /// Whether there are any, running or stored.
+    /// True if there are replicators, running or stored.
     fn has_replicators(&self) -> bool {
         let stored = self.cursors.log().system_cursors().keys();
         self.replication.is_on() || stored.into_iter().any(|name| cluster_of_cursor(name).is_some())
     }
 
-    /// Whether cursors that no policy names may go that were there when the topic was loaded. Where other brokers set policies this one
-    /// may hear of the last one a moment later than it loads the topic, so not at once.
+    /// True if cursors that no policy names may be deleted, of those that existed when the topic was loaded. If other
+    /// brokers set policies, this broker may receive the last one a moment after it loads the topic, so not at once.
     fn settle_replication(&mut self, cx: &TopicContext) -> bool {
         if !cx.shard.shared.metadata.has_other_writers() {
             return true;
@@ -374,7 +374,7 @@ impl SourceOf<'_> {
         SourceFault::Unreadable(chain(error))
     }
 
-    /// Where readers' entries end; `None`: the topic is closing.
+    /// End of the entries that readers may have; `None` if the topic is closing.
     fn readable_end(&self) -> Option<Ordinal> {
         let stored = &self.topic.state.borrow().stored;
         (!stored.closing).then(|| stored.log.readable_end())

@@ -1,4 +1,4 @@
-//! What ends: ledgers that every cursor has passed, absent broadcast consumers, and the topic itself.
+//! Retirement of ledgers that every cursor has passed, of absent broadcast consumers, and of the topic itself.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::deduplication::Admitting;
 use super::nodes::NodesOf;
 use super::{Attached, Publishing, State, Stored, Topic, TopicContext};
 
-/// How long a topic that closes waits for the engine. Longer than the engine waits for room.
+/// Time limit for a closing topic to wait for the engine. Longer than the engine waits for room.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 impl Stored {
@@ -65,8 +65,9 @@ impl Stored {
 }
 
 impl Publishing {
-    /// What resolves, by being dropped, when everything appended is durable and answered, or never will be; `None` when that is
-    /// so. An engine that says neither for long is left to itself: its entries are found or not when the log is opened again.
+    /// Receiver that resolves, by being dropped, when everything appended is durable and answered, or never will be;
+    /// `None` if that is already so. If the engine reports neither for long, its entries are found or not when the
+    /// log is opened again.
     fn drained(&mut self) -> Option<oneshot::Receiver<()>> {
         if self.fault.is_some() || self.pending.is_empty() {
             return None;
@@ -89,7 +90,7 @@ impl Attached {
         any
     }
 
-    /// What was trimmed belongs to no cursor any more. Only cursors that are not durable can still lie before the first entry.
+    /// Drops trimmed entries from the cursors. Only cursors that are not durable can still be before the first entry.
     pub(super) fn forget_trimmed(&mut self, first: Ordinal) {
         for subscription in self.subscriptions.values_mut() {
             subscription.body.kind_mut().forget_before(first);

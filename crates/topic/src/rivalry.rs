@@ -19,7 +19,7 @@ use super::{SubscribeRequest, TopicContext};
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 impl BroadcastBody {
-    /// What to do first for a client that wants a place that another one holds; `None` when it may take it over now.
+    /// Next step for a client that requests a position held by another client; `None` if it may take it over now.
     pub(super) fn keep_from_rival(
         &mut self,
         cx: &TopicContext,

@@ -17,7 +17,7 @@ use super::reads::LogReads;
 use super::subscription::Body;
 use super::{Attached, StartAt, Stored, Topic, TopicContext};
 
-/// Where to move a cursor.
+/// Target position of a seek.
 #[derive(Clone, Debug)]
 pub enum SeekTo {
     /// To a place; that entry is the next to be delivered. `remaining`: of a batch, the indexes still to deliver.

@@ -28,10 +28,10 @@ use super::{State, Topic, TopicContext};
 
 /// Bytes that are read of a source at a time.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// How long a source is left alone that cannot be read.
+/// Pause after a source could not be read.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How a topic follows its source. The task ends when this goes.
+/// Link of a shadow topic to its source. Dropping it ends the task.
 pub(super) struct Following {
     source: TopicName,
     /// The source names it as its shadow.
@@ -73,7 +73,7 @@ impl Following {
         self.nudge.notify_one();
     }
 
-    /// Whether policies of this topic say something of it, too.
+    /// True if policies of this topic affect the source, too.
     pub(super) fn is_of(&self, name: &TopicName) -> bool {
         self.source == *name || self.source.base() == *name
     }

@@ -11,14 +11,14 @@ use super::{Attached, State, Stored, Topic};
 pub struct ConsumerNumbers {
     /// Messages delivered and not acknowledged.
     pub unacked_messages: u64,
-    /// Whether it gets nothing because of them.
+    /// True if it is blocked because of them.
     pub is_blocked: bool,
     /// Entries of its subscription that are not acknowledged.
     pub backlog: u64,
 }
 
 impl Attached {
-    /// How far the subscription of a consumer has acknowledged, as far as is known here.
+    /// End of the acknowledged entries of a consumer's subscription, as far as known here.
     pub(super) fn acked_to(&self, stored: &Stored, key: ConsumerKey) -> Option<Ordinal> {
         let consumer = self.consumers.get(&key)?;
         let subscription = self.subscriptions.get(&consumer.subscription)?;

@@ -1,4 +1,4 @@
-//! One cursor that is handed over whole: of Exclusive, of the active consumer of Failover, of a reader.
+//! Cursor that is handed over whole: of Exclusive, of the active consumer of Failover, of a reader.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Cursor {
         })
     }
 
-    /// What is known of it at home; `None` of one that is not durable and with its stream consumer.
+    /// Acknowledgements known at home; `None` for a cursor that is not durable and with its stream consumer.
     pub(super) fn known<'a>(&'a self, known: &'a DurableCursors) -> Option<&'a AckState> {
         match &self.place {
             CursorPlace::Home(acks) => Some(acks),

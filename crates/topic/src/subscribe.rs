@@ -21,7 +21,7 @@ use super::{
 /// Bytes that may be on their way to one consumer of a dispatched subscription and not yet in its socket.
 pub(super) const WINDOW_BYTES: u64 = 4 << 20;
 
-/// What an attempt came to.
+/// Result of an attempt.
 pub(super) enum Step {
     Done(Box<Subscribed>),
     /// A consumer must leave first.
@@ -125,8 +125,8 @@ impl Topic {
         }
     }
 
-    /// Whether a consumer would be let in now, for all that can be said without asking others, and whether the topic is idle.
-    /// Changes nothing: asked before anything is created for the consumer.
+    /// Checks that a consumer would be admitted now, as far as possible without asking others. Returns true if the
+    /// topic is idle. Changes nothing: called before anything is created for the consumer.
     pub fn check_consumer(&self, request: &SubscribeRequest) -> Result<bool, SubscribeError> {
         self.catch_up_policies();
         let state = self.state.borrow();
@@ -144,7 +144,7 @@ impl Topic {
         Ok(state.is_idle())
     }
 
-    /// Whether a subscription that a producer brings exists, or could be created now. Changes nothing.
+    /// Checks that a subscription named by a producer exists, or could be created now. Changes nothing.
     pub fn check_subscription(
         &self,
         name: &SubscriptionName,
@@ -193,7 +193,7 @@ impl Topic {
 }
 
 impl Attached {
-    /// Whether a subscription, or the place of its consumer, is not known to be durable.
+    /// True if a subscription, or the cursor of its consumer, is not known to be durable.
     fn is_creating(&self, name: &SubscriptionName) -> bool {
         self.subscriptions
             .get(name)
@@ -229,7 +229,7 @@ impl Attached {
         }
     }
 
-    /// Whether the name of a broadcast consumer has a place.
+    /// True if the name of a broadcast consumer has a cursor.
     fn has_place(&mut self, request: &SubscribeRequest) -> bool {
         let Some(name) = request.consumer_name.as_deref() else {
             return false;
@@ -239,7 +239,7 @@ impl Attached {
     }
 }
 
-/// One attempt to attach a consumer.
+/// Attempt to attach a consumer.
 struct Subscribing<'a> {
     attached: &'a mut Attached,
     cx: &'a TopicContext,
@@ -400,7 +400,7 @@ impl Subscribing<'_> {
     }
 }
 
-/// What a consumer goes by: the client's name, where it must have one a name of its own, otherwise none.
+/// Name of a consumer: the client's; a generated one if it needs one; otherwise empty.
 fn name_of(request: &SubscribeRequest, needs_one: bool, key: ConsumerKey) -> Arc<str> {
     match &request.consumer_name {
         Some(name) => name.clone().into(),
@@ -409,7 +409,8 @@ fn name_of(request: &SubscribeRequest, needs_one: bool, key: ConsumerKey) -> Arc
     }
 }
 
-/// Whether a consumer of this kind may attach to the subscription as it is, and as what.
+/// Checks that a consumer of this type may attach to the subscription in its present state, and returns the type to
+/// attach it as.
 fn admit(
     subscription: &Subscription,
     request: &SubscribeRequest,

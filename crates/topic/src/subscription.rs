@@ -1,4 +1,4 @@
-//! What a subscription is, and where its cursor stands at any time.
+//! Subscriptions, and the location of their cursors.
 //!
 //! ```text
 //!   Stream      Exclusive, Failover, readers: one cursor, at home or handed over to the one consumer that listens
@@ -36,10 +36,10 @@ pub(crate) struct Subscription {
     pub(crate) name: SubscriptionName,
     /// Its number in the cursor log; `None` for a non-durable one.
     pub(crate) number: Option<u32>,
-    /// What its consumers are, while there are any.
+    /// Type of its consumers, while there are any.
     pub(crate) kind: Option<SubscriptionType>,
     pub(crate) properties: Vec<(String, String)>,
-    /// Where other clusters get to know how far it is: the snapshots that it has not passed.
+    /// Snapshots that it has not passed, if its position is replicated to other clusters.
     pub(crate) replicated: Option<Box<SnapshotsAhead>>,
     /// Attached consumers, in the order in which they came: keys rise.
     pub(crate) consumers: BTreeSet<ConsumerKey>,
@@ -52,40 +52,41 @@ pub(crate) struct Subscription {
     pub(crate) creating: bool,
     /// Of Failover: its consumers, while there are any.
     pub(crate) failover: Option<Box<Failover>>,
-    /// Of Failover: which hand-over of the cursor waits for the configured delay, if one does.
+    /// Hand-over of a Failover subscription's cursor that waits for the configured delay, if any.
     pub(crate) activation: Option<u64>,
     /// Rises when the body becomes another one, so that a read that was under way knows it is void.
     pub(crate) generation: u64,
-    /// When its last consumer left, in milliseconds since 1970; 0 while there is one.
+    /// Time when its last consumer left, in milliseconds since 1970; 0 while there is one.
     pub(crate) idle_since_ms: u64,
-    /// What went on with its consumers since the topic was loaded; that of present stream consumers is counted when they leave.
+    /// Activity of its consumers since the topic was loaded; that of present stream consumers is counted when they
+    /// leave.
     pub(crate) activity: Activity,
     /// On a non-persistent topic: messages that a consumer should have got and could not take.
     pub(crate) dropped: u64,
-    /// What was acknowledged for its consumers because it was too old.
+    /// Messages acknowledged by expiry.
     pub(crate) expired: Expired,
-    /// How fast it is delivered.
+    /// Dispatch rate limiter of the subscription.
     pub(crate) rate: Arc<DispatchRateLimiter>,
-    /// What is acknowledged in transactions that have not ended; nothing for most.
+    /// Acknowledgements in transactions that have not ended; usually none.
     pub(crate) pending_acks: Option<Box<PendingAcks>>,
-    /// What a durable one counts for at its tenant.
+    /// Share of a durable subscription in its tenant's limit.
     pub(crate) _seat: Option<SubscriptionSeat>,
 }
 
-/// Where the cursor or cursors are.
+/// Cursors of a subscription.
 pub(crate) enum Body {
     Stream(Cursor),
     Broadcast(Box<BroadcastBody>),
     Dispatched(Box<DispatchedBody>),
 }
 
-/// One cursor that is handed over whole.
+/// Cursor that is handed over whole.
 pub(crate) struct Cursor {
     pub(crate) slot: Option<SlotId>,
     pub(crate) place: CursorPlace,
 }
 
-/// Where a cursor is.
+/// Location of a cursor.
 pub(crate) enum CursorPlace {
     /// Here.
     Home(AckState),
@@ -93,7 +94,7 @@ pub(crate) enum CursorPlace {
     HandedOver(HandedOver),
 }
 
-/// To whom a cursor is handed over.
+/// Stream consumer that a cursor is handed over to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandedOver {
     pub(crate) key: ConsumerKey,
@@ -114,18 +115,18 @@ pub(crate) struct BroadcastBody {
     /// Names whose place is being moved, and who waits to take it; resolved by being dropped.
     pub(crate) moving: HashMap<Arc<str>, Vec<oneshot::Sender<()>>>,
     pub(crate) counts: BroadcastCounts,
-    /// When it last warned of two consumers of one name.
+    /// Time of the last warning about two consumers of one name.
     pub(crate) warned_at: Option<Nanos>,
 }
 
-/// One name on a broadcast subscription.
+/// Member of a broadcast subscription: one consumer name.
 pub(crate) struct BroadcastMember {
     pub(crate) cursor: Cursor,
-    /// Whether the place outlives its consumer.
+    /// True if the position outlives its consumer.
     pub(crate) named: bool,
-    /// Whether it is there, and since when it is not.
+    /// Presence, and the start of an absence.
     pub(crate) presence: Presence,
-    /// What happened to its place, once something did: most never need it.
+    /// Counts of its position, once there are any: rarely needed.
     pub(crate) counts: Option<Box<BroadcastCounts>>,
     /// Its take-overs lately, if there were any.
     pub(crate) rivalry: Option<Box<Rivalry>>,
@@ -139,15 +140,15 @@ pub(crate) struct DispatchedBody {
     pub(crate) dispatcher: Dispatcher,
     /// A read is under way.
     pub(crate) reading: bool,
-    /// It goes on when sockets have taken some of what was handed out; a task waits for that.
+    /// Paused until sockets have taken some of what was dispatched; a task waits for that.
     pub(crate) awaits_room: bool,
-    /// How many reads failed since the last one that did not.
+    /// Number of failed reads since the last successful one.
     pub(crate) read_failures: u32,
     /// The state of the cursor changed since it was last queued for the log.
     pub(crate) dirty: bool,
     /// A task will persist it within the flush interval.
     pub(crate) flush_set: bool,
-    /// When the dispatcher wants to be looked at again, in milliseconds since 1970.
+    /// Time of the next check that the dispatcher wants, in milliseconds since 1970.
     pub(crate) alarm_ms: Option<i64>,
 }
 

@@ -64,12 +64,12 @@ impl HeldSends {
 #[derive(Default)]
 pub(crate) struct Throttle {
     own: Buckets,
-    /// What the topic shares with the others of its tenant.
+    /// Limits that the topic shares with others of its tenant.
     tenant: Option<Arc<TenantShare>>,
     held: HeldSends,
     /// A task will let more through.
     is_timed: bool,
-    /// How often sends began to wait.
+    /// Number of times that sends began to wait.
     pub(crate) times: u64,
 }
 
@@ -81,12 +81,12 @@ impl Throttle {
         }
     }
 
-    /// Whether everything goes through at once; `own` is the topic's limit.
+    /// True if nothing is throttled; `own` is the topic's limit.
     fn is_off(&self, own: PublishRateLimit) -> bool {
         own.is_off() && self.tenant.is_none() && self.held.is_empty()
     }
 
-    /// How long nothing may go through.
+    /// Time during which nothing may be published.
     fn wait(&mut self, own: PublishRateLimit, now: Nanos) -> Option<Duration> {
         let of_tenant = self.tenant.as_ref().map_or(0.0, |tenant| tenant.wait(now));
         let seconds = self.own.wait(own.rate(), now).max(of_tenant);

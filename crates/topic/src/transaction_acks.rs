@@ -24,24 +24,24 @@ use super::{Attached, Stored, TopicContext};
 
 /// Words of a set of a batch's messages that a transaction may acknowledge in part: a set so long is taken everywhere.
 const WORDS_MAX: usize = 16;
-/// How often a stream consumer is asked whether it knows what was committed, and how long is waited in between.
+/// Maximum number of times that a stream consumer is asked if it knows of a commit, and the interval between.
 const ASKS_MAX: u32 = 100;
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What is pending, by the subscription's number in the cursor log.
+/// Pending acknowledgements, by the subscription's number in the cursor log.
 pub(super) type PendingBySubscription = HashMap<u32, Box<PendingAcks>>;
 
 /// Acknowledgements of one request in a transaction.
 pub struct TxnAcks {
-    /// Which.
+    /// Transaction of the request.
     pub txn: TxnId,
-    /// What, and how many messages its batch has; 0: not said.
+    /// Acknowledgements, each with the number of messages in its batch; 0 if not given.
     pub acks: Vec<(OwnedAck, u32)>,
     /// Everything up to it.
     pub cumulative: bool,
 }
 
-/// What the notes say.
+/// Reads the pending acknowledgements from the notes of the cursor log.
 pub(super) fn read(cursors: &CursorLog) -> Result<PendingBySubscription, TopicError> {
     let mut all = PendingBySubscription::new();
     for (key, value) in cursors.notes(keys::PENDING) {
@@ -72,7 +72,7 @@ impl Plain for PlainAcks<'_> {
 }
 
 impl Subscription {
-    /// What is not to be delivered because transactions have acknowledged it.
+    /// Entries withheld from delivery because transactions have acknowledged them.
     pub(super) fn withheld(&self) -> Option<Box<Withheld>> {
         let pending = self.pending_acks.as_ref().filter(|pending| !pending.is_empty())?;
         let (before, entries) = pending.withheld();
@@ -252,7 +252,7 @@ impl Attached {
         pending.flat_map(|pending| pending.transactions()).collect()
     }
 
-    /// Where a transaction has acknowledged something.
+    /// Subscriptions with acknowledgements of a transaction.
     pub(super) fn subscriptions_of(&self, txn: TxnId) -> Vec<SubscriptionName> {
         let has = |found: &Subscription| found.pending_acks.as_ref().is_some_and(|acks| acks.has(txn));
         let all = self.subscriptions.values();
@@ -288,7 +288,7 @@ fn wanted(stored: &Stored, request: &TxnAcks) -> Result<Vec<AckIn>, TxnAckError>
     request.acks.iter().map(one).collect()
 }
 
-/// Whether a cursor has acknowledged all of it.
+/// True if a cursor has all of these acknowledgements.
 fn is_in(acks: &AckState, (one_by_one, upto): &(Vec<AckIn>, Option<AckIn>)) -> bool {
     let known = PlainAcks(acks);
     let upto_is_in = |ack: &AckIn| ack.is_in(&known) && acks.acked_to() >= ack.ordinal;

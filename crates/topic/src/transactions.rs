@@ -31,16 +31,16 @@ use super::{State, Stored, Topic, TopicContext};
 const NOTE_EVERY: u64 = 10_000;
 /// Entries and bytes of one read of a load.
 const READ_MAX: (usize, usize) = (10_000, 4 << 20);
-/// How often a coordinator is asked that is not loaded yet, and an end tried again that failed.
+/// Interval between requests to a coordinator that is not loaded yet, and between retries of a failed end.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What a topic knows of transactions; nothing, if it never had one. Borrowed for one question or change at a time.
+/// State of a topic's transactions; `None` if it never had one. Borrowed for one query or change at a time.
 #[derive(Default)]
 pub(crate) struct TopicTransactions(RefCell<Option<Box<KnownTransactions>>>);
 
 struct KnownTransactions {
     buffer: TransactionBuffer,
-    /// From where a load reads, as it was noted last.
+    /// Entry from which a load reads, as noted last.
     noted: Ordinal,
     /// Aborted ones that were found in the log alone. They are noted before a load begins to read behind their end.
     unnoted: Vec<(TxnId, Ordinal)>,
@@ -62,7 +62,7 @@ pub struct TransactionFigures {
 }
 
 impl TopicTransactions {
-    /// What the notes and the log say.
+    /// Transactions restored from the notes and the log.
     ///
     /// # Errors
     /// `Storage`.
@@ -123,13 +123,13 @@ impl TopicTransactions {
         self.0.borrow_mut().as_mut().map(|known| act(known))
     }
 
-    /// Whether the topic has had transactions.
+    /// True if the topic has had transactions.
     #[inline]
     pub(super) fn are_known(&self) -> bool {
         self.0.borrow().is_some()
     }
 
-    /// Whether readers pass over an entry that says something of a transaction: its transaction was aborted.
+    /// True if readers skip an entry: its transaction was aborted.
     pub(super) fn hides(&self, codec: &dyn EntryCodec, entry: &[u8]) -> bool {
         let known = self.0.borrow();
         let Some(known) = &*known else { return false };
@@ -144,7 +144,7 @@ impl TopicTransactions {
         self.with(|known| known.buffer.readable_before()).flatten()
     }
 
-    /// Whether a message may be appended in a transaction.
+    /// Checks that a message may be appended in a transaction.
     pub(super) fn admit(&self, cx: &TopicContext, txn: TxnId) -> Result<(), PublishError> {
         let may = cx.shard.shared.coordinators.may_publish(txn, &cx.name);
         match self.with(|known| known.buffer.is_full()) {
@@ -254,7 +254,7 @@ impl Stored {
         self.change_cursors(cx, |cursors| cursors.queue(Record::Noted { key, value }));
     }
 
-    /// What was trimmed need not be passed over any more.
+    /// Forgets aborted transactions whose messages are trimmed.
     pub(super) fn forget_aborted(&mut self, cx: &TopicContext, first: Ordinal) {
         let gone = cx.transactions.with(|known| known.buffer.trim(first));
         for txn in gone.into_iter().flatten() {
@@ -268,7 +268,7 @@ impl Stored {
 pub struct TransactingTopic<'a>(pub &'a Topic);
 
 impl TransactingTopic<'_> {
-    /// Whether it can have transactions, and why not.
+    /// Checks that the topic can have transactions; the error is the reason why not.
     pub(crate) fn check_transactions(&self) -> Result<(), String> {
         if self.0.cx.is_non_persistent() {
             return Err("transactions are not supported on non-persistent topics".to_owned());
@@ -286,7 +286,7 @@ impl TransactingTopic<'_> {
         }
     }
 
-    /// Whether it has taken messages in transactions, or was to.
+    /// True if the topic has had messages in transactions, or was to have.
     pub(crate) fn had_transactions(&self) -> bool {
         self.0.cx.transactions.are_known()
     }

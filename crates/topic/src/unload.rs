@@ -1,4 +1,4 @@
-//! Whether a topic is used, and what an unloaded one is looked at for.
+//! Use of a topic, and the reasons to check an unloaded one.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::State;
 use pharos_catalog::policy::QuotaAction;
 
 impl State {
-    /// Whether it has not been used for `idle_after` and nothing is under way.
+    /// True if it has not been used for `idle_after` and nothing is in progress.
     pub(crate) fn may_rest(&self, used_ms: u64, now_ms: u64, idle_after: Duration) -> bool {
         let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
         let last_ms = used_ms.max(self.stored.publishing.counters.last_publish_ms);
@@ -26,20 +26,20 @@ impl State {
             && now_ms.saturating_sub(last_ms) >= idle_after_ms
     }
 
-    /// Whether something waits for other clusters.
+    /// True if entries wait for replication to other clusters.
     pub(super) fn has_replication_backlog(&self) -> bool {
         let end = self.stored.log.ledger.durable_end();
         self.stored.replication.has_backlog(end)
     }
 
-    /// Whether retention, expiry or absent consumers may have work in it one day.
+    /// True if retention, expiry or absent consumers may need it later.
     pub(crate) fn holds_something(&self) -> bool {
         !self.attached.subscriptions.is_empty()
             || self.stored.log.ledger.first() < self.stored.log.ledger.end()
     }
 }
 
-/// Whether a rule has work here that an hour's delay would be late for: messages or subscriptions that expire.
+/// True if a rule has work here that must not be an hour late: messages or subscriptions that expire.
 fn is_clock_running(state: &State) -> bool {
     let policies = &state.stored.policies;
     let evicts = policies

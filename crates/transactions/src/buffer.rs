@@ -1,4 +1,4 @@
-//! What transactions mean for the readers of one topic: how far they may read, and which entries they pass over.
+//! Effect of transactions on the readers of one topic: the end of readable entries, and the entries to skip.
 //!
 //! ```text
 //!   ordinal   0 1 2 3 4 5 6 7 8 9
@@ -6,9 +6,9 @@
 //!   readable  ──────►│                   while a is open: up to its first entry
 //!                    ─────►│             after A: up to the first entry of b
 //! ```
-//! Fed in the order of the log: a message when it is appended, an end once it is durable. Always true: nothing before
-//! [`readable_before`](TransactionBuffer::readable_before) belongs to an open transaction, so what is read there never changes its
-//! mind.
+//! Fed in the order of the log: a message when it is appended, an end once it is durable. Invariant: nothing before
+//! [`readable_before`](TransactionBuffer::readable_before) belongs to an open transaction, so the outcome of readable
+//! entries never changes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,7 +24,7 @@ const ABORTED_MAX: usize = 200_000;
 /// The open and the aborted transactions of one topic.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct TransactionBuffer {
-    /// Where each open one began.
+    /// Start of each open transaction.
     open: HashMap<TxnId, Open>,
     by_first: BTreeMap<Ordinal, TxnId>,
     /// The place of each aborted one's end: before it lie all its entries.
@@ -88,7 +88,7 @@ impl TransactionBuffer {
         }
     }
 
-    /// Whether the topic remembers so many aborted transactions that it takes no more messages in any.
+    /// True if the topic remembers so many aborted transactions that it accepts no more messages in any.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.aborted.len() >= ABORTED_MAX
@@ -100,14 +100,14 @@ impl TransactionBuffer {
         self.by_first.first_key_value().map(|(first, _)| *first)
     }
 
-    /// Whether messages of this transaction are passed over. Asked of entries before
-    /// [`readable_before`](Self::readable_before) only.
+    /// True if messages of this transaction are skipped. Valid only for entries before
+    /// [`readable_before`](Self::readable_before).
     #[must_use]
     pub fn is_aborted(&self, txn: TxnId) -> bool {
         self.aborted.contains_key(&txn)
     }
 
-    /// Whether the transaction has messages here and did not end.
+    /// True if the transaction has messages here and has not ended.
     #[must_use]
     pub fn is_open(&self, txn: TxnId) -> bool {
         self.open.contains_key(&txn)
@@ -148,8 +148,8 @@ impl TransactionBuffer {
 
     // ---- stored ------------------------------------------------------------------------------------------------------
 
-    /// What must be known to go on from an entry: that place, and what began before it and is open. Every end before it was fed. The
-    /// aborted ones are stored one by one.
+    /// State needed to continue from an entry: that position, and the transactions that began before it and are open.
+    /// Every end before it was fed. Aborted transactions are stored one by one.
     #[must_use]
     pub fn encode_from(&self, from: Ordinal) -> Vec<u8> {
         let open = || self.by_first.range(..from);
@@ -164,7 +164,7 @@ impl TransactionBuffer {
         out
     }
 
-    /// What was open at a place, and that place: the entries from there on are to be fed again.
+    /// State of open transactions at a position, and that position: the entries from there on are to be fed again.
     ///
     /// # Errors
     /// [`Malformed`].

@@ -1,4 +1,4 @@
-//! What coordinators and subscriptions store, as bytes; `docs/formats/cursor-log.md` draws it.
+//! Binary records of coordinators and subscriptions; `docs/formats/cursor-log.md` draws them.
 //!
 //! Decoding takes from the front of a slice and never panics.
 

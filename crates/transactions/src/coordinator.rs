@@ -1,8 +1,8 @@
-//! One coordinator: its transactions, who owns them, what takes part, and how far their end has come.
+//! Transaction coordinator: its transactions, their owners, their participants, and the progress of their ends.
 //!
-//! Every change says which record is to be stored; the owner answers its caller once that is durable. Topics learn that a transaction is
-//! open for them ([`Coordinator::may_publish`]) only after [`Coordinator::on_added`], so that no message can be in a transaction
-//! that would forget it.
+//! Every change returns the record to store; the owner answers its caller once that is durable. Topics accept
+//! messages in a transaction ([`Coordinator::may_publish`]) only after [`Coordinator::on_added`], so that no message
+//! can be in a transaction that would forget it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,20 +16,20 @@ const RESERVED: u64 = 1000;
 /// Topics and subscriptions that one transaction may have.
 const PARTICIPANTS_MAX: usize = 10_000;
 
-/// Why a transaction could not be had or changed.
+/// Error of creating or changing a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TxnError {
-    /// It is not known: it ended, or never was; or it is another role's.
+    /// Unknown transaction: it ended, never existed, or belongs to another role.
     #[error("transaction {0} was not found: it has ended, or is not of this role")]
     NotFound(TxnId),
-    /// It is not in the state that this needs.
+    /// Transaction in a state that does not allow the request.
     #[error("transaction {txn} is {status}, which does not allow {wanted}")]
     Status {
-        /// Which.
+        /// Id of the transaction.
         txn: TxnId,
-        /// What it is.
+        /// State of the transaction.
         status: TxnStatus,
-        /// What was asked for.
+        /// Request that was refused.
         wanted: &'static str,
     },
     /// There is no such coordinator here.
@@ -40,7 +40,7 @@ pub enum TxnError {
         "coordinator {coordinator} has {limit} open transactions, as many as transactions.max_active_per_coordinator allows"
     )]
     TooMany {
-        /// Which.
+        /// Id of the coordinator.
         coordinator: u64,
         /// The limit.
         limit: u64,
@@ -57,7 +57,7 @@ pub enum TxnError {
         /// The limit.
         limit: u64,
     },
-    /// It takes longer than any may.
+    /// Requested timeout above the maximum.
     #[error("a timeout of {asked_ms} ms is longer than transactions.max_timeout allows, {max_ms} ms")]
     TooLong {
         /// Asked for.
@@ -68,19 +68,19 @@ pub enum TxnError {
     /// More takes part in it than may.
     #[error("transaction {0} has {PARTICIPANTS_MAX} participants, as many as one may have")]
     TooManyParticipants(TxnId),
-    /// What it says could not be stored.
+    /// Record that could not be stored.
     #[error("the coordinator's log did not take it: {0}")]
     Log(String),
 }
 
-/// How far a transaction has come. One that has ended is forgotten.
+/// State of a transaction. One that has ended is forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TxnStatus {
     /// Messages and acknowledgements may be in it.
     Open,
-    /// It will be committed, whatever happens.
+    /// Decided to commit, irrevocably.
     Committing,
-    /// It will be aborted, whatever happens.
+    /// Decided to abort, irrevocably.
     Aborting,
 }
 
@@ -99,11 +99,11 @@ impl std::fmt::Display for TxnStatus {
 pub struct Transaction {
     /// The role of who made it; `None`: clients are not asked who they are.
     pub owner: Option<Box<str>>,
-    /// How far it has come.
+    /// State of the transaction.
     pub status: TxnStatus,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub opened_ms: u64,
-    /// How long it may be open, in milliseconds.
+    /// Transaction timeout, in milliseconds.
     pub timeout_ms: u64,
     /// Topics that messages are published to in it.
     pub topics: BTreeMap<TopicName, Added>,
@@ -111,12 +111,12 @@ pub struct Transaction {
     pub subscriptions: BTreeMap<(TopicName, SubscriptionName), Added>,
 }
 
-/// How a participant was added.
+/// Participant as it was added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
     /// Its topic, as the client called it.
     pub called: Box<str>,
-    /// Whether it is known that it will not be forgotten.
+    /// True if the record of the participant is known to be durable.
     is_stored: bool,
 }
 
@@ -125,14 +125,14 @@ pub struct Added {
 pub struct CalledTopic {
     /// Its name.
     pub name: TopicName,
-    /// What the client called it; statistics show that.
+    /// Name given by the client; statistics show it.
     pub called: Box<str>,
 }
 
-/// Who must hear of a transaction's end.
+/// Participants to notify of a transaction's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Participants {
-    /// How it ends.
+    /// Outcome of the transaction.
     pub outcome: TxnOutcome,
     /// Topics with its messages.
     pub topics: Vec<TopicName>,
@@ -140,7 +140,7 @@ pub struct Participants {
     pub subscriptions: Vec<(TopicName, SubscriptionName)>,
 }
 
-/// What may be asked for.
+/// Limits of a coordinator.
 #[derive(Debug, Clone, Copy)]
 pub struct CoordinatorLimits {
     /// Open transactions; 0: any number.
@@ -154,7 +154,7 @@ pub struct CoordinatorLimits {
 /// Numbers for stats.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CoordinatorStats {
-    /// Which coordinator.
+    /// Id of the coordinator.
     pub id: u64,
     /// The last id given out; `None`: none was.
     pub last: Option<u64>,
@@ -164,7 +164,7 @@ pub struct CoordinatorStats {
     pub active: u64,
 }
 
-/// One coordinator.
+/// Transaction coordinator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coordinator {
     id: u64,
@@ -179,7 +179,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// One without transactions. `reserved`: as stored last ([`reserved`](Self::reserved)), 0 for a new one.
+    /// Coordinator without transactions. `reserved`: as stored last ([`reserved`](Self::reserved)), 0 for a new one.
     #[must_use]
     pub fn new(id: u64, reserved: u64) -> Self {
         Self {
@@ -192,7 +192,7 @@ impl Coordinator {
         }
     }
 
-    /// Which one it is.
+    /// Id of the coordinator.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
@@ -315,7 +315,7 @@ impl Coordinator {
         Ok(transaction.participants() > before)
     }
 
-    /// What was added is durable: it may be used.
+    /// Marks an added participant as durable: it may be used.
     ///
     /// # Errors
     /// `NotFound`, `Status`: the transaction began to end meanwhile.
@@ -370,7 +370,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether the transaction is this role's.
+    /// Checks that the transaction belongs to this role.
     ///
     /// # Errors
     /// `NotFound`.
@@ -378,7 +378,7 @@ impl Coordinator {
         self.of_owner(txn, owner).map(drop)
     }
 
-    /// Who must hear that a transaction ends; `None` unless it does.
+    /// Participants to notify that a transaction ends; `None` if it is not ending.
     #[must_use]
     pub fn participants(&self, txn: TxnId) -> Option<Participants> {
         let transaction = self.get(txn)?;
@@ -418,7 +418,7 @@ impl Coordinator {
         due.take(most).map(|(_, least)| self.txn(*least)).collect()
     }
 
-    /// Those that were about to end.
+    /// Transactions that are ending.
     #[must_use]
     pub fn ending(&self) -> Vec<TxnId> {
         let ending = self.live.iter().filter(|(_, txn)| txn.status != TxnStatus::Open);
@@ -436,7 +436,7 @@ impl Coordinator {
         self.live.iter().map(|(least, txn)| (self.txn(*least), txn))
     }
 
-    /// Whether a message may be published to a topic in a transaction.
+    /// True if a message may be published to a topic in a transaction.
     #[must_use]
     pub fn may_publish(&self, txn: TxnId, topic: &TopicName) -> bool {
         self.get(txn).is_some_and(|transaction| {
@@ -445,7 +445,7 @@ impl Coordinator {
         })
     }
 
-    /// Whether a subscription may acknowledge in a transaction.
+    /// True if a subscription may acknowledge in a transaction.
     #[must_use]
     pub fn may_acknowledge(&self, txn: TxnId, of: &(TopicName, SubscriptionName)) -> bool {
         self.get(txn).is_some_and(|transaction| {
@@ -483,7 +483,7 @@ impl Coordinator {
 }
 
 impl Transaction {
-    /// When its time is over, in milliseconds since 1970.
+    /// End of its timeout, in milliseconds since 1970.
     #[must_use]
     pub fn deadline_ms(&self) -> u64 {
         self.opened_ms.saturating_add(self.timeout_ms)

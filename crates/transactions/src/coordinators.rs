@@ -12,19 +12,19 @@ pub struct Coordinators {
     slots: Box<[Mutex<Option<Coordinator>>]>,
 }
 
-/// How it stands with a transaction.
+/// State of a transaction, as far as participants need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It has not ended.
+    /// Open or ending.
     Live,
-    /// It ended, or never was.
+    /// Ended, or never existed.
     Over,
     /// Its coordinator is not loaded yet.
     Unknown,
 }
 
 impl Coordinators {
-    /// So many, none of them loaded.
+    /// Creates this number of coordinators, none of them loaded.
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Coordinators {
         }
     }
 
-    /// How many there are.
+    /// Number of coordinators.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.slots.len() as u64
@@ -50,21 +50,21 @@ impl Coordinators {
         self.slot(id)?.as_mut().map(act)
     }
 
-    /// Whether a message may be published to a topic in a transaction.
+    /// True if a message may be published to a topic in a transaction.
     #[must_use]
     pub fn may_publish(&self, txn: TxnId, topic: &TopicName) -> bool {
         let may = self.with(txn.most, |coordinator| coordinator.may_publish(txn, topic));
         may.unwrap_or(false)
     }
 
-    /// Whether a subscription may acknowledge in a transaction.
+    /// True if a subscription may acknowledge in a transaction.
     #[must_use]
     pub fn may_acknowledge(&self, txn: TxnId, of: &(TopicName, SubscriptionName)) -> bool {
         let may = self.with(txn.most, |coordinator| coordinator.may_acknowledge(txn, of));
         may.unwrap_or(false)
     }
 
-    /// How it stands with a transaction.
+    /// State of a transaction.
     #[must_use]
     pub fn standing(&self, txn: TxnId) -> Standing {
         let Some(slot) = self.slot(txn.most) else {

@@ -4,15 +4,15 @@
 
 use pharos_types::TxnId;
 
-/// Of a topic: from where its log is read again, and what was open there.
+/// Key of a topic: the start of the next read of its log, and the transactions open there.
 pub const BUFFER: &[u8] = b"b";
-/// Of a topic: before the id of an aborted transaction.
+/// Key prefix of a topic: followed by the id of an aborted transaction.
 pub const ABORTED: &[u8] = b"a";
-/// Of a topic: before what was acknowledged in transactions.
+/// Key prefix of a topic: followed by an acknowledgement in a transaction.
 pub const PENDING: &[u8] = b"p";
-/// Of a coordinator: ids below this may have been given out.
+/// Key of a coordinator: ids below the value may have been assigned.
 pub const RESERVED: &[u8] = b"n";
-/// Of a coordinator: before a transaction that has not ended.
+/// Key prefix of a coordinator: followed by a transaction that has not ended.
 pub const LIVE: &[u8] = b"t";
 
 /// An aborted transaction.
@@ -21,7 +21,7 @@ pub fn aborted(txn: TxnId) -> Vec<u8> {
     [ABORTED, &bytes_of(txn)].concat()
 }
 
-/// Which transaction that is.
+/// Id of the aborted transaction of this key.
 #[must_use]
 pub fn aborted_of(key: &[u8]) -> Option<TxnId> {
     let (txn, rest) = take_txn(key.strip_prefix(ABORTED)?)?;
@@ -40,13 +40,13 @@ pub fn pending_of(subscription: u32, txn: TxnId) -> Vec<u8> {
     [&*pending_in(subscription), &bytes_of(txn)].concat()
 }
 
-/// One request of that.
+/// Key of one request with pending acknowledgements.
 #[must_use]
 pub fn pending(subscription: u32, txn: TxnId, sequence: u64) -> Vec<u8> {
     [&*pending_of(subscription, txn), &sequence.to_be_bytes()].concat()
 }
 
-/// Which subscription, transaction and request that is.
+/// Subscription, transaction and request of this key.
 #[must_use]
 pub fn parse_pending(key: &[u8]) -> Option<(u32, TxnId, u64)> {
     let (subscription, rest) = key.strip_prefix(PENDING)?.split_first_chunk()?;
@@ -65,7 +65,7 @@ pub fn live(least: u64) -> Vec<u8> {
     [LIVE, &least.to_be_bytes()].concat()
 }
 
-/// Which one that is.
+/// Id of the live transaction of this key.
 #[must_use]
 pub fn live_of(key: &[u8]) -> Option<u64> {
     let least = key.strip_prefix(LIVE)?.try_into().ok()?;

@@ -1,11 +1,12 @@
-//! What a subscription has acknowledged in transactions that have not ended.
+//! Pending acknowledgements of a subscription: those in transactions that have not ended.
 //!
 //! ```text
 //!   acknowledged in a transaction ─┬─ committed ─► acknowledged
 //!                                  └─ aborted ───► delivered again
 //! ```
-//! No other may acknowledge the same meanwhile: a message counts in one transaction at most, and not in one when it was
-//! acknowledged plainly. Of a batch each message counts by itself: two transactions may have different ones.
+//! No other transaction may acknowledge the same meanwhile: a message is in at most one transaction, and in none if
+//! it was acknowledged without one. Each message of a batch counts by itself: two transactions may have different
+//! ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,16 +20,16 @@ const PENDING_MAX: usize = 100_000;
 /// Messages of a batch; none is larger.
 const BATCH_MAX: u32 = 64 * 8192;
 
-/// One acknowledgement in a transaction.
+/// Acknowledgement in a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckIn {
     /// The entry.
     pub ordinal: Ordinal,
-    /// Of a batch, which messages.
+    /// Acknowledged messages of a batch.
     pub parts: BatchParts,
 }
 
-/// Which messages of an entry; by default all.
+/// Selected messages of an entry; by default all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BatchParts {
     /// A bit for each message that is acknowledged; empty for the whole entry.
@@ -37,15 +38,15 @@ pub struct BatchParts {
     count: u32,
 }
 
-/// What is acknowledged plainly, as far as an acknowledgement in a transaction must know.
+/// Acknowledgements without a transaction, as far as one in a transaction depends on them.
 pub trait Plain {
-    /// Whether the whole entry is.
+    /// True if the whole entry is acknowledged.
     fn is_acked(&self, ordinal: Ordinal) -> bool;
-    /// Of a batch that is in part, a bit for each message that is not.
+    /// Bit for each unacknowledged message of a batch that is acknowledged in part.
     fn remaining(&self, ordinal: Ordinal) -> Option<&[i64]>;
 }
 
-/// Why an acknowledgement in a transaction is refused; nothing of it counts.
+/// Reason why an acknowledgement in a transaction is refused; no part of it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
     /// Another transaction has it.
@@ -53,10 +54,10 @@ pub enum Conflict {
     Pending {
         /// The entry.
         ordinal: Ordinal,
-        /// Who has it.
+        /// Transaction that has it.
         by: TxnId,
     },
-    /// It is acknowledged.
+    /// Already acknowledged.
     #[error("entry {0} is acknowledged already")]
     Acknowledged(Ordinal),
     /// As many are pending as may be.
@@ -78,7 +79,7 @@ pub struct PendingStats {
 /// The pending acknowledgements of one subscription.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct PendingAcks {
-    /// Who has what of an entry.
+    /// Acknowledged messages of each entry, by transaction.
     entries: BTreeMap<Ordinal, BTreeMap<TxnId, BatchParts>>,
     of: BTreeMap<TxnId, BTreeSet<Ordinal>>,
     /// Everything up to an entry, in one transaction at a time.
@@ -175,13 +176,13 @@ impl PendingAcks {
         }
     }
 
-    /// Whether the transaction has acknowledged anything here.
+    /// True if the transaction has acknowledged anything here.
     #[must_use]
     pub fn has(&self, txn: TxnId) -> bool {
         self.of.contains_key(&txn) || self.cumulative.as_ref().is_some_and(|(by, _)| *by == txn)
     }
 
-    /// What the transaction has acknowledged: one by one, and everything up to an entry.
+    /// Acknowledgements of the transaction: individual ones, and the cumulative one.
     #[must_use]
     pub fn of(&self, txn: TxnId) -> (Vec<AckIn>, Option<AckIn>) {
         let entries = self.of.get(&txn).into_iter().flatten();
@@ -248,7 +249,7 @@ impl PendingAcks {
         self.sequence = self.sequence.max(sequence);
     }
 
-    /// Whether anything is pending.
+    /// True if nothing is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.of.is_empty() && self.cumulative.is_none()
@@ -316,7 +317,7 @@ impl AckIn {
             .collect()
     }
 
-    /// Whether all of it is acknowledged plainly.
+    /// True if all of it is acknowledged without a transaction.
     #[must_use]
     pub fn is_in(&self, plain: &dyn Plain) -> bool {
         let is_done = |remaining: &[i64]| {
@@ -381,13 +382,13 @@ impl AckIn {
 }
 
 impl BatchParts {
-    /// Whether it is the whole entry.
+    /// True for the whole entry.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.acked.is_empty()
     }
 
-    /// Whether both have a message in common.
+    /// True if both have a message in common.
     fn overlaps(&self, other: &Self) -> bool {
         let mut both = self.acked.iter().zip(&other.acked);
         self.is_whole() || other.is_whole() || both.any(|(one, other)| one & other != 0)

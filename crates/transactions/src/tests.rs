@@ -311,7 +311,7 @@ impl Plain for Acked {
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// Of this entry, the messages in the bits.
+    /// Acknowledges the messages of an entry given by the bits.
     Ack(u64, u64, u8),
     End(u64),
     Restart,

@@ -1,4 +1,4 @@
-//! Who gets in: how many connections may be open, and the way of each to its shard.
+//! Admission of connections: the maximum number of open ones, and the assignment of each to its shard.
 
 use std::fmt;
 use std::future::Future;
@@ -23,7 +23,7 @@ const REFUSALS_TOLD_EVERY: u64 = 10_000_000_000;
 pub struct ConnectionsMax(Arc<dyn Fn() -> usize + Send + Sync>);
 
 impl ConnectionsMax {
-    /// What `limit` says; it must not wait.
+    /// Limit that `limit` returns; it must not block.
     pub fn new(limit: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         Self(Arc::new(limit))
     }
@@ -50,21 +50,21 @@ pub struct Admission {
     balance: Arc<Balance>,
 }
 
-/// Why there is no room for a connection.
+/// Reason why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
-    /// So many are open, of all addresses.
+    /// Maximum number of open connections of all addresses.
     Full(usize),
     /// Its address has enough, or comes too fast.
     Address(QuotaError),
 }
 
-/// What a protocol does with the connections that come.
+/// Protocol that takes accepted connections.
 pub trait Protocol {
     /// Takes a connection on its way to the shard of its place. Waits while too many are before it.
     fn admit(&self, incoming: Incoming, place: Place) -> impl Future<Output = ()>;
 
-    /// What a peer hears for which there is no room.
+    /// Answer to a peer whose connection is refused.
     fn refusal(&self, why: NoRoom) -> Bytes;
 }
 

@@ -1,4 +1,4 @@
-//! How many connections each shard has, and which shard gets the next one.
+//! Number of connections per shard, and the choice of the shard for the next one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,7 +37,7 @@ impl Balance {
         }
     }
 
-    /// How many there are on all shards.
+    /// Number of connections on all shards.
     pub fn total(&self) -> usize {
         self.counts
             .iter()

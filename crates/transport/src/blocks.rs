@@ -30,9 +30,9 @@ const USED_MAX: usize = 1024;
 /// Blocks that connections have at a time: a peer that stops within a frame keeps the one it has. The others read into
 /// room that grows with what arrives.
 const LENT_MAX: usize = 64;
-/// How many of the oldest are looked at for one that is free: a slice that is kept for long must not hide the others.
+/// Number of the oldest blocks to check for a free one: a slice that is kept for long must not hide the others.
 const LOOK_MAX: usize = 8;
-/// How often free blocks are given back.
+/// Interval at which free blocks are given back.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -41,9 +41,9 @@ struct Blocks {
     open: Option<BytesMut>,
     /// Filled, the oldest first. Each is empty and stands at the end of its block.
     used: VecDeque<BytesMut>,
-    /// How many are with connections.
+    /// Number of blocks with connections.
     lent: usize,
-    /// How many were taken from `used` since the last [`trim`].
+    /// Number of blocks taken from `used` since the last [`trim`].
     taken: usize,
     /// A task trims until `used` is empty.
     trimming: bool,
@@ -141,7 +141,7 @@ impl Blocks {
     }
 }
 
-/// Whether no slice of this block is left; if so, all of it is room again.
+/// True if no slice of this block is left; if so, all of it is room again.
 fn is_free(block: &mut BytesMut) -> bool {
     block.try_reclaim(BLOCK_BYTES)
 }

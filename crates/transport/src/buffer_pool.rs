@@ -16,7 +16,7 @@ const INPUT_BYTES_MAX: usize = 32 << 10;
 
 /// Something to read into or write from that may serve another connection when it is empty.
 pub trait Reusable: Default {
-    /// Whether it is empty, and its memory worth keeping and not more than others should get.
+    /// True if it is empty, and its memory is worth keeping and no more than others should get.
     fn is_worth_keeping(&self) -> bool;
 }
 

@@ -1,11 +1,11 @@
-//! What a connection goes through before its first byte: a PROXY header, a TLS handshake, or nothing.
+//! Setup of a connection before its first byte: a PROXY header, a TLS handshake, or nothing.
 //!
 //! ```text
 //!   accepted ──► PROXY header, if any ──► its turn among the handshakes ──► TLS handshake ──► Stream
 //!                └─ in time, then        └─ in time, few per address ─┘    └─ in time ─┘
 //!                   counted by address
 //! ```
-//! Each connection goes through by itself, so a slow peer holds up no other.
+//! Each connection is set up independently, so a slow peer delays no other.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,18 +25,18 @@ use crate::tls::{Session, Tls};
 /// Peers that did not get in are told in the log this often, in nanoseconds.
 const FAILURES_TOLD_EVERY: u64 = 1_000_000_000;
 
-/// What connections of a listener go through.
+/// Setup options for connections of a listener.
 #[derive(Clone, Debug)]
 pub struct EntranceOptions {
     /// TLS, if it is spoken.
     pub tls: Option<Arc<Tls>>,
-    /// Whether there is a PROXY header.
+    /// PROXY header at the start of a connection.
     pub proxy_protocol: ProxyProtocol,
-    /// How long a PROXY header and a TLS handshake may take, each.
+    /// Time limit for a PROXY header and for a TLS handshake, each.
     pub handshake_time_max: Duration,
     /// TLS handshakes at once.
     pub handshakes_max: usize,
-    /// The same, of one address.
+    /// Maximum number of concurrent TLS handshakes per address.
     pub handshakes_per_address_max: usize,
 }
 
@@ -58,7 +58,7 @@ pub struct Entrance {
     options: EntranceOptions,
     handshakes: Handshakes,
     failed: AtomicU64,
-    /// When a failure was last told; 0 before the first.
+    /// Time of the last logged failure; 0 before the first.
     told_at: AtomicU64,
 }
 
@@ -80,7 +80,7 @@ impl Entrance {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Whether a header says where a connection comes from.
+    /// True if a header may name the address of a connection's origin.
     pub(crate) fn says_address(&self) -> bool {
         self.options.proxy_protocol != ProxyProtocol::Off
     }

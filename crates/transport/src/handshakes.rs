@@ -1,7 +1,8 @@
-//! How many handshakes may be under way: a handshake costs more than the peer that asks for it has to pay.
+//! Limit on concurrent handshakes: a handshake costs the broker more than the peer that requests it.
 //!
-//! A peer beyond the number waits for its turn, first come first served, at most [`WAIT`]. Few may be of one address (of one
-//! /64 network with IPv6), so that one machine that leaves its handshakes half done cannot take the turns of all others.
+//! A peer beyond the limit waits for its turn, first come first served, at most [`WAIT`]. The number per address (per
+//! /64 network with IPv6) is small, so that one machine with unfinished handshakes cannot take the turns of all
+//! others.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::quota::network_of;
 
-/// How long a peer may wait for its turn.
+/// Maximum time that a peer waits for its turn.
 const WAIT: Duration = Duration::from_secs(30);
 
 /// The handshakes of one listener.

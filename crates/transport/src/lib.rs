@@ -1,4 +1,4 @@
-//! What the sockets of every protocol need.
+//! Sockets, for every protocol.
 //!
 //! ```text
 //!   Listener ─► Acceptor ─► Admission: a place on the shard with the fewest ─► Protocol::admit
@@ -6,11 +6,12 @@
 //!   ReadHalf ─► ReadBuffer ─► frames of a protocol                Incoming::establish: Entrance (PROXY header, TLS), Stream
 //!   frames ─► Outbound ─► write_turn: one vectored write after the other ─► WriteHalf
 //! ```
-//! It knows no protocol and no broker: bytes come and go, and a connection has a place on a shard. Reading order: `stream`,
-//! `listener`, `quota`, `entrance`, `tls`, `admission`, `balance`, `read_buffer`, `outbound`, `turn`.
+//! It is independent of protocols and the broker: it transfers bytes, and assigns each connection to a shard. Reading
+//! order: `stream`, `listener`, `quota`, `entrance`, `tls`, `admission`, `balance`, `read_buffer`, `outbound`,
+//! `turn`.
 //!
-//! Always true: only `stream`, `listener` and what `entrance` leads through name what carries the bytes; an idle connection has
-//! no memory to read into or write from, except the few kilobytes that TLS keeps.
+//! Invariants: only `stream`, `listener` and what `entrance` leads through name the carrier of the bytes; an idle
+//! connection has no memory to read into or write from, except the few kilobytes that TLS keeps.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Where peers connect.
+//! Listener for peers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use crate::stream::Incoming;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 8192;
-/// How long to wait when a connection cannot be accepted.
+/// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// An address that is listened on: from now on peers can connect. It belongs to no runtime yet.
@@ -21,9 +21,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct Listener {
     socket: std::net::TcpListener,
     address: SocketAddr,
-    /// What connections go through; `None` for nothing.
+    /// Setup of connections; `None` for no setup.
     entrance: Option<Arc<Entrance>>,
-    /// What one address may have; `None` for any number.
+    /// Limits per address; `None` for no limit.
     addresses: Option<Arc<Quota<IpAddr>>>,
 }
 
@@ -63,7 +63,7 @@ impl Listener {
         self
     }
 
-    /// Where it listens, with the real port.
+    /// Address of the listener, with the actual port.
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.address

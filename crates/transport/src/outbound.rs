@@ -1,4 +1,4 @@
-//! What a connection has yet to write, as runs of bytes and references to shared payloads.
+//! Write queue of a connection: runs of bytes and references to shared payloads.
 //!
 //! ```text
 //!   arena    [ answer answer header ][ header ][ header … ]      bytes made for this connection
@@ -7,9 +7,9 @@
 //!
 //! A large payload is never copied: its segment refers to the entry that all receivers share. A small one is copied
 //! into the arena, where it joins its neighbours in one run, because many tiny pieces cost the kernel more than the
-//! copy. A payload that only this connection refers to can be set aside while the socket takes nothing: the queue keeps its place,
-//! and goes on there when it is back. Whole frames can be taken out again while nothing of them is written ([`Outbound::take_frames`]).
-//! The queue is filled up to [`ROOM_BYTES`] when the socket takes bytes.
+//! copy. A payload that only this connection refers to can be set aside while the socket takes nothing: the queue
+//! keeps its position, and continues there when it is back. Whole frames can be taken out again while nothing of them
+//! is written ([`Outbound::take_frames`]). The queue is filled up to [`ROOM_BYTES`] when the socket takes bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -28,7 +28,7 @@ const SLICES_MAX: usize = 64;
 const COPY_BYTES_MAX: usize = 1024;
 /// The memory of a queue that grew beyond this is not kept when it runs empty.
 const ARENA_KEPT_BYTES: usize = 64 << 10;
-/// The same, in segments.
+/// Number of segments beyond which the memory of an empty queue is not kept.
 const SEGMENTS_KEPT: usize = ROOM_SEGMENTS * 2;
 
 /// Bytes of a frame's beginning that are kept while the rest is written.
@@ -46,7 +46,7 @@ enum Segment {
     Payload(Bytes),
     /// A payload that can be set aside.
     Own {
-        /// What is yet to be written; `None` while it is set aside.
+        /// Rest of the payload; `None` while it is set aside.
         body: Option<Bytes>,
         /// Bytes that are yet to be written.
         left: usize,
@@ -62,8 +62,8 @@ pub struct Outbound {
     /// Absolute offsets: what was ever queued, and what of it was written.
     queued_end: u64,
     written_end: u64,
-    /// What is left of the frame that is written in part, and how that begins. Known without looking at frames as long as the socket
-    /// takes all.
+    /// Rest of the partly written frame in bytes, and the beginning of that frame. Known without parsing frames as
+    /// long as the socket takes everything.
     begun_left: usize,
     begun: Vec<u8>,
 }
@@ -85,25 +85,25 @@ impl Outbound {
         self.queued_bytes - self.segments.iter().map(own).sum::<usize>()
     }
 
-    /// Whether everything was written.
+    /// True if everything was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queued_bytes == 0
     }
 
-    /// What was ever queued, as an offset in what the stream carries.
+    /// End of everything ever queued, as an offset in the stream.
     #[must_use]
     pub fn queued_end(&self) -> u64 {
         self.queued_end
     }
 
-    /// What of it was written.
+    /// End of the written bytes, as an offset in the stream.
     #[must_use]
     pub fn written_end(&self) -> u64 {
         self.written_end
     }
 
-    /// Whether there is room for one more message.
+    /// True if there is room for one more message.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.queued_bytes < ROOM_BYTES && self.segments.len() < ROOM_SEGMENTS
@@ -168,7 +168,7 @@ impl Outbound {
         }
     }
 
-    /// Whether the next thing to be written is a payload that is set aside.
+    /// True if the next payload to write is set aside.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self.segments.front(), Some(Segment::Own { body: None, .. }))
@@ -312,7 +312,7 @@ impl Outbound {
         self.shared_of_begun().map(|_| self.begun.as_slice())
     }
 
-    /// Which segment that payload is.
+    /// Index of the segment of that payload.
     fn shared_of_begun(&self) -> Option<usize> {
         if self.begun_left == 0 {
             return None;
@@ -397,7 +397,7 @@ impl Outbound {
         bytes
     }
 
-    /// Whether its memory is worth keeping.
+    /// True if its memory is small enough to keep.
     #[must_use]
     pub fn is_small(&self) -> bool {
         self.arena.capacity() <= ARENA_KEPT_BYTES && self.segments.capacity() <= SEGMENTS_KEPT
@@ -416,7 +416,7 @@ mod tests {
         all
     }
 
-    /// One write of at most so many bytes.
+    /// Writes once, at most this number of bytes.
     fn drain_up_to(out: &mut Outbound, bytes: usize) -> Vec<u8> {
         let mut flat = Vec::new();
         let mut start = 0;

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Frames up to this size need no room.
 pub const SMALL_FRAME_BYTES: usize = 64 << 10;
-/// What all connections together may have, unless the largest frame is larger.
+/// Memory for partial frames of all connections together, unless the largest frame is larger.
 const ROOM_BYTES: usize = 128 << 20;
 /// The account counts in these, so that it fits the semaphore.
 const UNIT_BYTES: usize = 1 << 10;
@@ -65,12 +65,12 @@ impl PartialFrames {
         })
     }
 
-    /// Whether a frame of the largest size would have to wait.
+    /// True if a frame of the largest size would have to wait.
     pub fn is_short(&self) -> bool {
         self.room.available_permits() < self.frame_units_max
     }
 
-    /// Whether a frame has been under way for too long, for there are others.
+    /// True if a frame has been incomplete for too long while others wait.
     pub fn is_overdue(&self, room: &FrameRoom, now: Nanos) -> bool {
         now.since(room.since) > FRAME_NANOS_MAX && self.is_short()
     }

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 /// The header of version 2 begins with this.
 const V2_PREFIX: &[u8] = ppp::v2::PROTOCOL_PREFIX;
-/// That of version 1.
+/// Prefix of a version 1 header.
 const V1_PREFIX: &[u8] = b"PROXY ";
 /// The longest header of version 1.
 const V1_BYTES_MAX: usize = 107;
@@ -19,19 +19,19 @@ const V2_FIXED_BYTES: usize = 16;
 /// The longest that is taken of version 2: addresses, and some kilobytes of what balancers like to add.
 const V2_BYTES_MAX: usize = 4096;
 
-/// Whether connections begin with a header.
+/// PROXY header at the start of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyProtocol {
-    /// They do not.
+    /// Never present.
     #[default]
     Off,
-    /// They may, as with Pulsar. Who connects past the balancer can say to come from anywhere.
+    /// Optional, as with Pulsar. A client that bypasses the balancer can claim any address.
     Optional,
-    /// They must.
+    /// Always present.
     Required,
 }
 
-/// What the bytes so far are.
+/// Interpretation of the bytes so far.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     /// The beginning of a header.

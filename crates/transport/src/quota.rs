@@ -1,8 +1,8 @@
-//! How much one holder may have at once, and how fast it may come for more: connections of an address or a role, consumers
-//! of a tenant, requests of a role.
+//! Quota of a holder, in number and rate: connections of an address or a role, consumers of a tenant, requests of a
+//! role.
 //!
-//! A holder that was quiet may come for [`BURST_SECONDS`] times its rate at once, so that all its clients can return together; from
-//! then on as fast as its rate. Holders that have nothing and were quiet are forgotten.
+//! A holder that was quiet may use [`BURST_SECONDS`] times its rate at once, so that all its clients can reconnect
+//! together; from then on its rate applies. Holders that have nothing and were quiet are forgotten.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -16,13 +16,13 @@ use pharos_runtime::{Nanos, clock};
 
 /// The network part of an IPv6 address that one machine may have all to itself.
 const NETWORK_MASK: u128 = !0 << 64;
-/// What a quiet holder may come for at once, in seconds of its rate.
+/// Burst of a quiet holder, in seconds of its rate.
 pub const BURST_SECONDS: u64 = 20;
 /// Holders that are remembered before it is looked for some to forget.
 const REMEMBERED_MIN: usize = 1024;
 const SECOND: u64 = 1_000_000_000;
 
-/// What counts as one address: an IPv4 address, or the /64 network of an IPv6 address.
+/// Unit that counts as one address: an IPv4 address, or the /64 network of an IPv6 address.
 #[must_use]
 pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -31,7 +31,7 @@ pub fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Whose requests count together.
+/// Requester whose requests count together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Requester {
     /// All clients of a role.
@@ -40,7 +40,7 @@ pub enum Requester {
     Network(IpAddr),
 }
 
-/// What each holder may have.
+/// Limits of each holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
     /// At once; 0 is no limit.
@@ -49,13 +49,13 @@ pub struct QuotaLimits {
     pub rate_max: u32,
 }
 
-/// Why a holder gets no more.
+/// Reason why a holder gets no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
-    /// It has so many.
+    /// Number limit reached.
     #[error("{0} are open, which is as many as may be")]
     TooMany(usize),
-    /// It came for more than so many a second.
+    /// Rate limit exceeded, per second.
     #[error("more than {0} came in a second")]
     TooFast(u32),
 }
@@ -78,11 +78,11 @@ struct Holders<K> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Allowance {
     held: usize,
-    /// When what it came for would be used up at its rate.
+    /// Time at which the used allowance is replenished at its rate.
     paid_until: u64,
 }
 
-/// One that is held; given back when this is dropped.
+/// Held unit of a quota; given back when this is dropped.
 #[derive(Debug)]
 pub struct QuotaHold<K: Hash + Eq> {
     quota: Arc<Quota<K>>,
@@ -90,7 +90,7 @@ pub struct QuotaHold<K: Hash + Eq> {
 }
 
 impl<K: Hash + Eq> QuotaHold<K> {
-    /// Whose it is.
+    /// Holder of the unit.
     #[must_use]
     pub fn holder(&self) -> &K {
         &self.holder
@@ -112,16 +112,16 @@ impl<K: Hash + Eq + Clone + Debug> Quota<K> {
         })
     }
 
-    /// How often one was refused.
+    /// Number of refusals.
     #[must_use]
     pub fn refused_count(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// One more for a holder.
+    /// Adds one unit for a holder.
     ///
     /// # Errors
-    /// [`QuotaError`]: it has enough, or comes too fast.
+    /// [`QuotaError`]: a limit is reached.
     pub fn enter(self: &Arc<Self>, key: K) -> Result<QuotaHold<K>, QuotaError> {
         self.enter_at(key, clock::now())
     }

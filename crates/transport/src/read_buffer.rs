@@ -1,4 +1,4 @@
-//! What a connection reads into.
+//! Read buffer of a connection.
 //!
 //! An idle connection holds no memory: it borrows some when there is something to read, and in a burst a large block
 //! (`blocks`), which frames leave as slices.
@@ -26,7 +26,7 @@ thread_local! {
     static POOL: BufferPool<BytesMut> = const { BufferPool::new() };
 }
 
-/// What was read and not handled yet, of one connection.
+/// Bytes read and not yet handled, of one connection.
 #[derive(Debug, Default)]
 pub struct ReadBuffer {
     bytes: BytesMut,
@@ -44,7 +44,7 @@ impl Drop for ReadBuffer {
     }
 }
 
-/// How a read ended.
+/// Result of a read.
 #[derive(Debug)]
 pub enum Read {
     /// Bytes came. After they were handled, [`ReadBuffer::handled`] says so.
@@ -70,24 +70,24 @@ impl ReadBuffer {
         self.bytes = bytes;
     }
 
-    /// What was read and not handled, in memory of its own.
+    /// Unhandled bytes, in memory of their own.
     #[must_use]
     pub fn into_rest(self) -> BytesMut {
         BytesMut::from(&self.bytes[..])
     }
 
-    /// What was read and not handled. Whole frames are split off its front.
+    /// Unhandled bytes. Whole frames are split off the front.
     pub fn bytes(&mut self) -> &mut BytesMut {
         &mut self.bytes
     }
 
-    /// The same, to look at.
+    /// Unhandled bytes, read only.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Whether the next read may take more than the first of a burst.
+    /// True if the next read may take more than the first of a burst.
     #[must_use]
     pub fn reads_much(&self) -> bool {
         self.doubled > 0
@@ -119,7 +119,8 @@ impl ReadBuffer {
         }
     }
 
-    /// What a read brought was handled, as far as it goes: the next one is larger when this one took all the room.
+    /// Marks the bytes of a read as handled as far as possible: the next read is larger if this one filled all the
+    /// room.
     pub fn handled(&mut self, filled: Filled) {
         if filled.all_room {
             self.doubled = (self.doubled + 1).min(DOUBLINGS_MAX);

@@ -40,7 +40,7 @@ pub struct Incoming {
     carrier: Accepted,
     address: SocketAddr,
     entrance: Option<Arc<Entrance>>,
-    /// Where it is to be counted; `None` when it is, or need not be.
+    /// Quota to count the connection in; `None` if it is counted already or need not be.
     addresses: Option<Arc<Quota<IpAddr>>>,
     counted: Option<AddressHold>,
 }
@@ -72,10 +72,11 @@ impl Incoming {
         })
     }
 
-    /// One that another door of this process opens for its client, which is at `address`, has shown `certificate` and is counted there.
+    /// Connection opened by another protocol handler of this process for its client, which is at `address`, has
+    /// presented `certificate` and is counted there.
     ///
     /// # Errors
-    /// As the system says.
+    /// Those of the system.
     pub fn inside(
         carrier: std::os::unix::net::UnixStream,
         address: SocketAddr,
@@ -110,7 +111,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Where it comes from: the last hop.
+    /// Address of the last hop.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -151,7 +152,7 @@ impl Incoming {
     }
 }
 
-/// What the kernel should know of a connection.
+/// Sets the socket options of a connection.
 fn set_options(socket: &std::net::TcpStream) {
     let options = socket2::SockRef::from(socket);
     if let Err(error) = options.set_send_buffer_size(SEND_BUFFER_BYTES) {
@@ -177,12 +178,12 @@ pub struct Stream {
     peer: Peer,
 }
 
-/// Who is at the other end, as far as the stream knows.
+/// Peer, as far as the stream knows it.
 #[derive(Clone, Debug)]
 struct Peer {
     address: SocketAddr,
     certificate: Option<Arc<PeerCertificate>>,
-    /// It counts at its address.
+    /// Unit held in the quota of its address.
     counted: Option<AddressHold>,
 }
 
@@ -224,13 +225,13 @@ impl Stream {
         }
     }
 
-    /// It counts there.
+    /// Sets the unit held in the quota of its address.
     pub(crate) fn counted(mut self, counted: Option<AddressHold>) -> Self {
         self.peer.counted = counted;
         self
     }
 
-    /// Where the peer is; behind a balancer that says so, the address that it says.
+    /// Address of the peer; behind a balancer with PROXY headers, the address in the header.
     #[must_use]
     pub fn peer_address(&self) -> SocketAddr {
         self.peer.address
@@ -242,13 +243,13 @@ impl Stream {
         self.peer.certificate.as_ref()
     }
 
-    /// Whether it comes from another door of this process.
+    /// True if it comes from another protocol handler of this process.
     #[must_use]
     pub fn is_inside(&self) -> bool {
         matches!(self.carrier, Carrier::Inside(_))
     }
 
-    /// Whether it is TLS.
+    /// True if it uses TLS.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         matches!(self.carrier, Carrier::Tls(_))
@@ -403,7 +404,7 @@ pub struct ReadHalf {
 }
 
 impl ReadHalf {
-    /// Whether there is something to read, or the peer has closed.
+    /// Ready when there is something to read, or the peer has closed.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.carrier {
             ReadCarrier::Tcp(stream) => stream.as_ref().poll_read_ready(context).map_ok(drop),

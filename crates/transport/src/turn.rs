@@ -6,7 +6,7 @@ use std::io;
 /// broadcast on few connections a third more CPU.
 const TURN_BYTES: usize = 1 << 20;
 
-/// How a turn ended.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Nothing is left that can be written now.
@@ -19,12 +19,12 @@ pub enum Turn {
     Broken,
 }
 
-/// What a turn asks of its connection. None of it waits.
+/// Operations that a turn calls on its connection. None of them blocks.
 pub trait Writer {
     /// Queues what is due, as far as there is room. Returns whether that was all.
     fn refill(&self) -> bool;
 
-    /// Whether nothing can be written now: the queue is empty, or waits for a payload that was set aside.
+    /// True if nothing can be written now: the queue is empty, or waits for a payload that was set aside.
     fn is_idle(&self) -> bool;
 
     /// Writes once and returns how many bytes the socket took.
@@ -90,7 +90,7 @@ mod tests {
         queued: Cell<usize>,
         takes: Cell<usize>,
         is_broken: bool,
-        /// What the stream has taken does not leave.
+        /// True if bytes taken by the stream do not leave it.
         is_held: bool,
     }
 

@@ -1,18 +1,18 @@
-//! What a broker must know of a stored entry, and the seam to those who can read one.
+//! Facts of a stored entry that a broker needs, and the interface to the codec that reads them.
 //!
-//! An entry is bytes of a front door's protocol. The broker stores and delivers them as they are; what it needs to know of
-//! them it asks an [`EntryCodec`]. One process has one codec: all front doors store entries of the same encoding.
+//! An entry is bytes of a client protocol. The broker stores and delivers them unchanged, and reads facts of them
+//! through an [`EntryCodec`]. One process has one codec: all protocol handlers store entries of the same encoding.
 
 use crate::{TxnEntry, TxnId, TxnOutcome};
 
-/// What publishing and delivery must know of an entry, read once.
+/// Facts of an entry for publishing and delivery, read once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryFacts {
     /// Messages in the entry; what it costs in permits. At least 1.
     pub message_count: u32,
-    /// When the producer says that it published, in milliseconds since 1970.
+    /// Publish time set by the producer, in milliseconds since 1970.
     pub publish_time_ms: u64,
-    /// Not before this time, in milliseconds since 1970, on subscriptions that delay.
+    /// Earliest delivery time, in milliseconds since 1970, on subscriptions that delay.
     pub deliver_at_ms: Option<i64>,
     /// The entry is a batch, be it of one, whose messages are acknowledged by their index.
     pub is_batch: bool,
@@ -27,7 +27,7 @@ pub struct EntryFacts {
 }
 
 impl EntryFacts {
-    /// One plain message of which nothing is known: what bytes count as that cannot be read.
+    /// Plain message of which nothing is known: the facts of an unreadable entry.
     pub const PLAIN: Self = Self {
         message_count: 1,
         publish_time_ms: 0,
@@ -39,7 +39,7 @@ impl EntryFacts {
         is_transactional: false,
     };
 
-    /// How many messages a batch has; `None` when the entry is no batch.
+    /// Number of messages in a batch; `None` if the entry is no batch.
     #[must_use]
     pub fn batch_size(&self) -> Option<u32> {
         self.is_batch.then_some(self.message_count)
@@ -51,21 +51,21 @@ impl EntryFacts {
 pub struct Chunk {
     /// Any good hash of what tells the chunked message from others.
     pub uuid_hash: u64,
-    /// Which piece, from 0.
+    /// Index of the chunk, from 0.
     pub index: u32,
     /// Pieces in all.
     pub count: u32,
 }
 
 impl Chunk {
-    /// Whether this piece completes the message.
+    /// True if this chunk completes the message.
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.index.saturating_add(1) >= self.count
     }
 }
 
-/// Who published an entry, and under which number.
+/// Producer of an entry, and its sequence id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence<'e> {
     /// The producer's name.
@@ -74,14 +74,14 @@ pub struct Sequence<'e> {
     pub first: u64,
     /// The number of its last message.
     pub highest: u64,
-    /// Where it came from, of an entry of another cluster that says so.
+    /// Source position of an entry from another cluster, if it has one.
     pub source: Option<SourcePosition<'e>>,
 }
 
-/// Where an entry is in the cluster that it came from.
+/// Position of an entry in the cluster that it came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourcePosition<'e> {
-    /// That cluster.
+    /// Name of the source cluster.
     pub cluster: &'e str,
     /// The number of its ledger there.
     pub ledger: u64,
@@ -89,21 +89,21 @@ pub struct SourcePosition<'e> {
     pub entry: u64,
 }
 
-/// One message of an entry, as topic compaction sees it.
+/// Message of an entry, as topic compaction sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyedMessage {
-    /// What a later message of the same key replaces it by; `None` when it has none.
+    /// Compaction key: a later message of the same key replaces it; `None` if it has none.
     pub key: Option<Box<[u8]>>,
-    /// It has no value: it ends its key.
+    /// True if it has no value: it deletes its key.
     pub is_empty: bool,
     /// An earlier compaction took it out of its batch; only its index is left.
     pub is_gone: bool,
 }
 
-/// What an entry is made of.
+/// Messages of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryMessages {
-    /// It cannot be taken apart: only the consumer can look into it, or it cannot be read.
+    /// Indivisible: only the consumer can read its messages, or it cannot be read.
     Whole,
     /// Its messages, by their index.
     Each(Vec<KeyedMessage>),
@@ -125,8 +125,8 @@ pub trait EntryCodec: Send + Sync {
     /// The place of a piece in a chunked message; `None` for an entry that is none.
     fn chunk(&self, entry: &[u8]) -> Option<Chunk>;
 
-    /// Who published an entry and under which number, where deduplication counts it: `None` for what cannot be read, for markers, and
-    /// for a piece that does not complete its message, unless it says where it came from.
+    /// Producer and sequence id of an entry, if deduplication counts it: `None` for an unreadable entry, for markers,
+    /// and for a chunk that does not complete its message, unless it has a source position.
     fn sequence<'e>(&self, entry: &'e [u8]) -> Option<Sequence<'e>>;
 
     /// The messages of an entry with their keys. Unlike the other calls it reads the payload, decompressed where that takes not more
@@ -137,7 +137,7 @@ pub trait EntryCodec: Send + Sync {
     /// the entry cannot be taken apart, as for [`messages`](Self::messages).
     fn retain(&self, entry: &[u8], keep: &[bool], bytes_max: usize) -> Option<Vec<u8>>;
 
-    /// What an entry says of a transaction; `None` for most.
+    /// Transaction data of an entry; usually `None`.
     fn transaction(&self, entry: &[u8]) -> Option<TxnEntry>;
 
     /// The entry that says how a transaction ended for a topic. It is a marker.

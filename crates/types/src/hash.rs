@@ -27,7 +27,7 @@ pub fn crc32c_joined(first: u32, second: u32, second_bytes: usize) -> u32 {
 /// The polynomial of CRC32-C without its highest power; the highest bit of a number is the lowest power, as in the checksum.
 const CRC32C_POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// What 1, 2, 4, … zero bytes behind a run multiply its remainder by.
+/// Factors by which 1, 2, 4, … zero bytes after a run multiply its remainder.
 #[expect(clippy::indexing_slicing, reason = "a place outside would not compile")]
 const BYTES_SHIFT: [u32; usize::BITS as usize] = {
     let mut shifts = [0; usize::BITS as usize];
@@ -122,9 +122,9 @@ pub fn ring_slot(key: &[u8]) -> u32 {
     murmur3_32(key) % RING_SLOTS + 1
 }
 
-/// Where point `point` of a consumer lies on the consistent-hashing ring.
+/// Slot of point `point` of a consumer on the consistent-hashing ring.
 ///
-/// `name_index` tells consumers of one name apart: the lowest number from 0 that none of them holds.
+/// `name_index` distinguishes consumers of one name: the lowest number from 0 that none of them holds.
 pub fn ring_point(consumer_name: &str, name_index: u32, point: u32) -> u32 {
     ring_slot(format!("{consumer_name}\0{name_index}\0{point}").as_bytes())
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Who we are to a server, and what shows it. Its `Debug` hides the password.
+/// Name and password for a server. Its `Debug` hides the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     /// The name.

@@ -21,7 +21,7 @@ pub const TOPIC_BYTES_MAX: usize = 980;
 
 const PARTITION_MARK: &str = "-partition-";
 
-/// Why a name was refused.
+/// Reason why a name was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The name has the wrong number of parts, or an empty one.
@@ -35,7 +35,7 @@ pub enum NameError {
     /// A tenant or namespace has a character outside `[-=:.\w]`.
     #[error("invalid {what} name '{name}': letters, digits and -=:._ only")]
     Charset {
-        /// Which part.
+        /// Kind of name.
         what: &'static str,
         /// The name as given.
         name: String,
@@ -43,7 +43,7 @@ pub enum NameError {
     /// Too long to be stored.
     #[error("{what} name of {bytes} bytes is longer than {bytes_max}")]
     TooLong {
-        /// Of what.
+        /// Kind of name.
         what: &'static str,
         /// Its length; of a topic as it is stored.
         bytes: usize,
@@ -55,7 +55,7 @@ pub enum NameError {
     Blank(&'static str),
 }
 
-/// Whether a topic's messages are stored.
+/// Domain of a topic: persistent or non-persistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Domain {
     /// Stored before they are acknowledged.
@@ -233,7 +233,7 @@ impl TopicName {
         }
     }
 
-    /// Whether the local name starts with `__`, the mark of topics that the system keeps for itself.
+    /// True if the local name starts with `__`, the mark of system topics.
     #[must_use]
     pub fn is_system(&self) -> bool {
         self.local.starts_with("__")
@@ -309,7 +309,7 @@ impl SubscriptionName {
         &self.0
     }
 
-    /// Whether the name belongs to the broker: prefix `pulsar.repl`, or `pulsar.dedup`, or `__compaction`.
+    /// True if the name is reserved for the broker: prefix `pulsar.repl`, or `pulsar.dedup`, or `__compaction`.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with("pulsar.repl") || matches!(&*self.0, "pulsar.dedup" | "__compaction")

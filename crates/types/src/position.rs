@@ -1,4 +1,4 @@
-//! Where an entry is: ledger and entry ids as the wire has them, and the dense ordinal as a topic counts.
+//! Positions of entries: ledger and entry ids as on the wire, and the dense ordinal within a topic.
 //!
 //! ```text
 //!   ledger 12            ledger 17
@@ -38,14 +38,14 @@ impl Ordinal {
         Self(self.0.saturating_add(count))
     }
 
-    /// How many entries lie in `self..end`; 0 when `end` is not after `self`.
+    /// Number of entries in `self..end`; 0 if `end` is not after `self`.
     #[must_use]
     pub fn count_to(self, end: Self) -> u64 {
         end.0.saturating_sub(self.0)
     }
 }
 
-/// Where an entry is on the wire and on disk. Ordered by ledger, then entry.
+/// Position of an entry on the wire and on disk. Ordered by ledger, then entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Position {
     /// The ledger.

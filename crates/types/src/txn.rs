@@ -20,7 +20,7 @@ impl fmt::Display for TxnId {
     }
 }
 
-/// How a transaction ends.
+/// Outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TxnOutcome {
     /// All that was done in it counts.
@@ -29,11 +29,11 @@ pub enum TxnOutcome {
     Aborted,
 }
 
-/// What an entry of a topic's log says of a transaction.
+/// Transaction data of an entry in a topic's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxnEntry {
-    /// It was published in the transaction.
+    /// Message published in the transaction.
     Message(TxnId),
-    /// It says how the transaction ended for this topic.
+    /// Marker of the transaction's outcome for this topic.
     End(TxnId, TxnOutcome),
 }

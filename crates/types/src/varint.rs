@@ -16,10 +16,10 @@ const CONTINUE: u64 = 0x8080_8080_8080_8080;
 /// Bytes that are no such integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VarintError {
-    /// They end before it does.
+    /// Incomplete: the bytes end first.
     #[error("an integer runs past the end")]
     Truncated,
-    /// It has more than ten bytes, or does not fit in 64 bits.
+    /// More than ten bytes, or larger than 64 bits.
     #[error("an integer is longer than 64 bits")]
     TooLong,
 }

@@ -54,7 +54,7 @@ impl<T> Batches<T> {
         self.members.len() >= self.messages_max || self.bytes >= BYTES_MAX
     }
 
-    /// Whether a message may go with those that wait.
+    /// True if a message may join the waiting batch.
     pub(crate) fn fits(&self, sequence_id: u64, message: &OutgoingMessage) -> bool {
         let (Some(first), Some(last)) = (self.members.first(), self.members.last()) else {
             return true;
@@ -79,7 +79,7 @@ impl<T> Batches<T> {
         });
     }
 
-    /// What waits, which counts as sent.
+    /// Takes the waiting messages, which count as sent.
     pub(crate) fn take(&mut self) -> Vec<BatchMember<T>> {
         self.bytes = 0;
         let last = self.members.last().map(|last| last.sequence_id);

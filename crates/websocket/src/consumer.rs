@@ -29,9 +29,9 @@ use crate::socket::{SessionEnd, Socket, ticks};
 use crate::source::{ConsumerSource, next_of};
 use crate::target::SessionTarget;
 
-/// The same with one who pulls, as no broker gives more by default.
+/// Maximum number of unacknowledged messages of a consumer in pull mode; no broker sends more by default.
 const PULLED_MAX: usize = 50_000;
-/// How soon a message whose dead letter could not be stored may be asked for again.
+/// Minimum pause before a message is requested again because its dead letter could not be stored.
 const LETTER_PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// A message that is with the caller.
@@ -41,7 +41,7 @@ struct Given {
     at: Instant,
 }
 
-/// What ids are told apart by: ledger, entry, partition, place in the batch.
+/// Key of a message id: ledger, entry, partition, index in the batch.
 type Key = (u64, u64, i32, i32);
 
 fn key_of(id: &MessageId) -> Key {
@@ -55,11 +55,11 @@ pub(crate) struct ConsumerSession {
     link: Link,
     sources: Vec<ConsumerSource>,
     parameters: ConsumerParameters,
-    /// What the caller has and has not acknowledged.
+    /// Messages sent to the caller and not acknowledged.
     given: HashMap<Key, Given>,
-    /// What it has given back, in the order in which it comes again.
+    /// Messages negatively acknowledged by the caller, in the order of their redelivery.
     given_back: VecDeque<Given>,
-    /// What it has permitted.
+    /// Permits given by the caller.
     permits: u64,
     dead_letters: Option<DeadLetters>,
     memory: SessionMemory,
@@ -245,7 +245,7 @@ impl ConsumerSession {
         Ok(())
     }
 
-    /// What a consumer says instead of a message.
+    /// Handles an error of a consumer.
     async fn on_error(&mut self, index: usize, error: ClientError) -> Result<(), SessionEnd> {
         let Some(source) = self.sources.get_mut(index) else {
             return Ok(());
@@ -357,7 +357,7 @@ impl ConsumerSession {
         Ok(())
     }
 
-    /// One that was given back and is acknowledged before it came again.
+    /// Removes a negatively acknowledged message that is acknowledged before its redelivery.
     fn taken_back(&mut self, key: &Key) -> Option<Given> {
         let index = self
             .given_back
@@ -415,7 +415,7 @@ impl ConsumerSession {
     }
 }
 
-/// What becomes of the next dead letter.
+/// Result of the next dead letter.
 ///
 /// Cancel safety: nothing is lost when the future is dropped.
 async fn next_letter(letters: &mut Option<DeadLetters>) -> CarriedLetter {

@@ -1,4 +1,4 @@
-//! What a caller may say of its consumer or reader.
+//! Parameters of a consumer or reader.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::source::Subscribing;
 
 /// Unacknowledged messages with a caller who is pushed messages, unless it says less.
 const WINDOW_MAX: usize = 1000;
-/// When a negative acknowledgement takes effect, unless the caller says otherwise.
+/// Default delay of a negative acknowledgement.
 const NACK_DELAY: Duration = Duration::from_secs(60);
 /// Shortest time after which an unacknowledged message is asked for again.
 const ACK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// Asks the broker for a broadcast subscription.
 const KIND_PROPERTY: (&str, &str) = ("pharos.subscription", "broadcast");
 
-/// What a caller wants of its consumer.
+/// Parameters of a consumer.
 #[derive(Clone, Debug)]
 pub(crate) struct ConsumerParameters {
     pub(crate) subscribing: Subscribing,
@@ -30,7 +30,7 @@ pub(crate) struct ConsumerParameters {
     /// Messages that may be with a caller who is pushed messages.
     pub(crate) window: usize,
     pub(crate) is_pulled: bool,
-    /// When what is not acknowledged is asked for again.
+    /// Time after which an unacknowledged message is requested again.
     pub(crate) ack_timeout: Option<Duration>,
     pub(crate) nack_delay: Duration,
     pub(crate) dead_letters: Option<DeadLetterPolicy>,
@@ -140,7 +140,7 @@ impl ConsumerParameters {
     }
 }
 
-/// What is to become of messages that were delivered too often, if the caller says so.
+/// Dead letter policy, if the caller sets one.
 fn dead_letters(
     topic: &TopicName,
     subscription: &SubscriptionName,

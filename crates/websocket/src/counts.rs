@@ -1,4 +1,4 @@
-//! What a door counts of its sessions.
+//! Session counters of the WebSocket server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

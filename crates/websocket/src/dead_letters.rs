@@ -24,31 +24,31 @@ const LETTERS_MAX: usize = 64;
 /// Bytes of payloads that may wait; one letter may always.
 const LETTER_BYTES_MAX: usize = 8 << 20;
 
-/// What is to become of messages that were delivered too often.
+/// Policy for messages that were delivered too often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeadLetterPolicy {
     /// A message is delivered so often again, and no more.
     pub(crate) max_redeliver_count: u32,
     pub(crate) topic: TopicName,
-    /// From where they come.
+    /// Subscription of the messages.
     pub(crate) subscription: SubscriptionName,
 }
 
 /// A message that goes to the dead letter topic.
 #[derive(Debug)]
 struct Letter {
-    /// Where it came from.
+    /// Source of the message.
     source: usize,
     id: MessageId,
     message: OutgoingMessage,
 }
 
-/// What became of one.
+/// Result of one dead letter.
 #[derive(Debug)]
 pub(crate) struct CarriedLetter {
     pub(crate) source: usize,
     pub(crate) id: MessageId,
-    /// Whether it is stored in the dead letter topic.
+    /// True if it is stored in the dead letter topic.
     pub(crate) is_stored: bool,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct DeadLetters {
     policy: DeadLetterPolicy,
     waiting: VecDeque<Letter>,
     waiting_bytes: usize,
-    /// Who carries the next; away while one is carried.
+    /// Producer of the next letter; absent while one is being sent.
     courier: Option<Courier>,
     carrying: Option<Carrying>,
 }
@@ -85,12 +85,12 @@ impl DeadLetters {
         }
     }
 
-    /// Whether a message was delivered as often as it may be.
+    /// True if a message reached the maximum number of redeliveries.
     pub(crate) fn is_due(&self, message: &Message) -> bool {
         message.redelivery_count > self.policy.max_redeliver_count
     }
 
-    /// Whether another letter may wait.
+    /// True if another letter may wait.
     pub(crate) fn has_room(&self) -> bool {
         self.waiting.len() < LETTERS_MAX && self.waiting_bytes < LETTER_BYTES_MAX
     }
@@ -113,7 +113,7 @@ impl DeadLetters {
         self.waiting_bytes = waiting.map(|letter| letter.message.payload.len()).sum();
     }
 
-    /// What became of the next letter. Letters go one after the other, in the order in which they came.
+    /// Result of the next letter. Letters are sent one after the other, in the order of their arrival.
     ///
     /// Cancel safety: nothing is lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> CarriedLetter {
@@ -138,7 +138,7 @@ impl DeadLetters {
     }
 }
 
-/// Who brings letters to the topic.
+/// Producer of dead letters.
 struct Courier {
     link: Link,
     topic: TopicName,

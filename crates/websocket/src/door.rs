@@ -23,17 +23,17 @@ use crate::socket::{Pace, Socket};
 use crate::target::{SessionKind, SessionTarget};
 use crate::{UpgradeRefusal, WebSocketCounts, handshake};
 
-/// How long a session may take to be made.
+/// Time limit for opening a session.
 const OPEN_MAX: Duration = Duration::from_secs(30);
 
-/// What the door needs to know.
+/// Options of the WebSocket server.
 #[derive(Clone)]
 pub struct DoorOptions {
     /// `pulsar://host:port` of this broker, as lookups tell it.
     pub service_url: String,
     /// `pulsar+ssl://host:port`, if it speaks TLS.
     pub service_url_tls: Option<String>,
-    /// How other brokers are trusted, where they are to be reached over TLS.
+    /// TLS options for other brokers, if they are reached over TLS.
     pub tls: Option<TlsOptions>,
     /// The way into this broker.
     pub enter: EnterBroker,
@@ -47,7 +47,7 @@ pub struct DoorOptions {
     pub payload_bytes_max: usize,
     /// A session goes after so long without a word.
     pub idle_max: Duration,
-    /// How often a caller is pinged; `None`: never.
+    /// Interval between pings of a caller; `None` for no pings.
     pub ping_interval: Option<Duration>,
 }
 
@@ -103,13 +103,13 @@ impl WebSocketDoor {
         (door, sessions)
     }
 
-    /// What it counts of its sessions.
+    /// Session counters.
     #[must_use]
     pub fn counts(&self) -> WebSocketCounts {
         self.counters.read()
     }
 
-    /// Whether the token of a caller stands in a query, where a browser has to put it.
+    /// Token of a caller in a query, where a browser has to put it.
     #[must_use]
     pub fn token_in(query: &str) -> Option<String> {
         let token = Query::parse(query).ok()?.text(TOKEN)?;
@@ -203,7 +203,7 @@ impl WebSocketDoor {
 
 const TOKEN: &str = "token";
 
-/// What a session is to do.
+/// Requested session.
 enum Wish {
     Produce(ProducerParameters),
     Consume(Box<ConsumerParameters>),
@@ -223,7 +223,7 @@ impl Wish {
     }
 }
 
-/// What it does.
+/// Open session, by its kind.
 enum OpenSession {
     Produces(Box<ProducerSession>),
     Consumes(Box<ConsumerSession>),

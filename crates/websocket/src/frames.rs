@@ -12,7 +12,7 @@ use prost::Message as _;
 use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What went wrong with a send, by Pulsar's numbers.
+/// Error code of a send, by Pulsar's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorCode {
     FailedToDeserializeFromJson = 3,
@@ -101,7 +101,7 @@ impl ProducerMessage {
     }
 }
 
-/// What a caller hears of a message that it sent.
+/// Answer to a sent message.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ProducerAck {
@@ -156,7 +156,7 @@ pub(crate) struct ConsumerMessage<'a> {
     pub(crate) key: Option<&'a str>,
 }
 
-/// What a consumer says.
+/// Command of a consumer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ConsumerCommand {
@@ -166,7 +166,7 @@ pub(crate) struct ConsumerCommand {
     pub(crate) permit_messages: Option<u32>,
 }
 
-/// Whether the topic has ended.
+/// True if the topic has ended.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndOfTopic {

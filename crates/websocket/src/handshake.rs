@@ -8,7 +8,7 @@ use ring::digest;
 
 use crate::UpgradeRefusal;
 
-/// What every answer is derived with.
+/// Constant that every answer is derived with.
 const MAGIC: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The answer to a request that asks for a WebSocket as it must.
@@ -53,7 +53,7 @@ pub(crate) fn accept<B>(request: &Request<B>) -> Result<Response<()>, UpgradeRef
     Ok(answer)
 }
 
-/// What the key must be answered with.
+/// Answer to the key.
 fn accepted(key: &[u8]) -> String {
     // The protocol has this digest; nothing rests on its strength.
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);

@@ -19,27 +19,27 @@ use pharos_wire::proto::ServerError;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-/// How long finding the broker of a topic is tried again while it is on its way from one to another.
+/// Time limit for retries of a topic lookup while the topic moves between brokers.
 const SETTLE_MAX: Duration = Duration::from_secs(15);
-/// How long a request to the broker may take.
+/// Time limit for a request to the broker.
 const REQUEST_MAX: Duration = Duration::from_secs(30);
 /// After so long a silence a broker is asked for a sign of life.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// What a stream into this broker comes to; of no runtime.
+/// Future of a stream into this broker; bound to no runtime.
 pub type Entering = Pin<Box<dyn Future<Output = std::io::Result<std::os::unix::net::UnixStream>> + Send>>;
 
 /// Opens a stream into this broker, for a client at this address that has shown this certificate.
 pub type EnterBroker = Arc<dyn Fn(SocketAddr, Option<Arc<PeerCertificate>>) -> Entering + Send + Sync>;
 
-/// What a caller has shown to say who it is. Its debug form hides the secret.
+/// Credentials presented by a caller. The debug form hides the secret.
 #[derive(Clone, Default)]
 pub struct ShownCredentials {
     /// The kind, as Pulsar names it: `token`, `basic`; empty for nothing.
     pub method: String,
     /// A token, or `user:password`.
     pub data: Bytes,
-    /// For whom a proxy asks.
+    /// Original principal named by a proxy.
     pub original: Option<String>,
     /// The certificate of its connection.
     pub certificate: Option<Arc<PeerCertificate>>,
@@ -53,14 +53,14 @@ impl fmt::Debug for ShownCredentials {
     }
 }
 
-/// Who asks for a WebSocket.
+/// Caller that requests a WebSocket.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Where it is.
+    /// Remote address.
     pub address: SocketAddr,
-    /// Whether it came over TLS.
+    /// True if it connected over TLS.
     pub is_encrypted: bool,
-    /// What it has shown.
+    /// Presented credentials.
     pub shown: ShownCredentials,
 }
 
@@ -69,9 +69,9 @@ pub struct Caller {
 pub(crate) struct Ways {
     /// The addresses of this broker that lookups tell.
     pub(crate) own_urls: Vec<String>,
-    /// Where questions begin: the one of them that is of the kind by which other brokers are to be reached.
+    /// URL of the first lookup: the one of these that matches the connection type for other brokers.
     pub(crate) first_url: String,
-    /// How others are trusted.
+    /// TLS options for other brokers.
     pub(crate) tls: TlsOptions,
     pub(crate) enter: EnterBroker,
 }
@@ -91,7 +91,7 @@ impl fmt::Debug for CallersWay {
 }
 
 impl CallersWay {
-    /// Whether another broker may be asked there.
+    /// Checks that a request may go to another broker at this address.
     fn may_go_to(&self, address: &str) -> Result<(), ClientError> {
         let shown = &self.caller.shown;
         let by_certificate =
@@ -220,7 +220,7 @@ impl Link {
     }
 }
 
-/// Whether the topic may just be on its way from one broker to another.
+/// True if the topic may be moving from one broker to another.
 fn is_passing(error: &ClientError) -> bool {
     match error {
         ClientError::Refused { code, .. } => *code == ServerError::ServiceNotReady,

@@ -53,7 +53,7 @@ pub(crate) fn outgoing(message: ProducerMessage) -> Result<OutgoingMessage, Send
     Ok(outgoing)
 }
 
-/// Why a message is not stored, or not known to be.
+/// Reason why a message is not stored, or not known to be stored.
 #[derive(Clone, Debug)]
 pub(crate) struct SendFailure {
     pub(crate) code: ErrorCode,

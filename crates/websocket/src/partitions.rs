@@ -7,15 +7,15 @@ use pharos_types::hash::java_string_hash;
 
 use crate::link::Link;
 
-/// What keys are told apart by.
+/// Hash function for message keys.
 pub(crate) type KeyHash = fn(&str) -> u32;
 
-/// Which partition gets a message.
+/// Partition routing of messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Routing {
     /// Messages without a key go to one partition.
     pub(crate) to_one: bool,
-    /// They go to one partition until its batch is sent.
+    /// Routes them to one partition until its batch is sent.
     pub(crate) by_batch: bool,
     pub(crate) hash: KeyHash,
 }
@@ -101,7 +101,7 @@ impl Partitions {
         self.producers.get(partition)
     }
 
-    /// Why one of them is no more; `None` while all live.
+    /// Reason why one of the producers ended; `None` while all are open.
     pub(crate) fn end_reason(&self) -> Option<ClientError> {
         self.producers.iter().find_map(Producer::end_reason)
     }

@@ -56,10 +56,10 @@ pub(crate) struct ProducerSession {
     open: Vec<OpenBatch>,
 }
 
-/// What of a partition waits for others.
+/// Open batch of a partition.
 struct OpenBatch {
     batches: Batches<oneshot::Sender<BatchReceipt>>,
-    /// When it has waited long enough; `None`: nothing waits.
+    /// Time at which the batch is sent; `None` if nothing waits.
     due: Option<Instant>,
 }
 
@@ -307,7 +307,7 @@ impl ProducerSession {
         }
     }
 
-    /// When the first batch has waited long enough.
+    /// Time at which the first batch is due.
     fn due(&self) -> Option<Instant> {
         self.open.iter().filter_map(|open| open.due).min()
     }
@@ -348,7 +348,7 @@ async fn send(
     Ok(began?)
 }
 
-/// What comes of a message, if it comes in time.
+/// Result of a message, or a timeout at the deadline.
 async fn within(
     deadline: Instant,
     receipt: impl Future<Output = Result<SendReceipt, SendFailure>>,
@@ -367,7 +367,7 @@ async fn at(due: Option<Instant>) {
     }
 }
 
-/// What comes of the first.
+/// Result of the first pending message.
 ///
 /// Cancel safety: it is still the first when the future is dropped.
 async fn first(pending: &mut VecDeque<Unanswered>) -> Result<SendReceipt, SendFailure> {

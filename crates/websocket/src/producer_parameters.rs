@@ -1,4 +1,4 @@
-//! What a caller may say of its producer.
+//! Parameters of a producer.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::query::Query;
 
 /// Messages without a receipt, unless the caller says less.
 const PENDING_MAX: usize = 1000;
-/// How long a receipt may take, unless the caller says otherwise.
+/// Default time limit for a receipt.
 const SEND_MAX: Duration = Duration::from_secs(30);
 /// Never, as far as a session is concerned.
 const NEVER: Duration = Duration::from_secs(365 * 86_400);
-/// How long a message waits for others of its batch, unless the caller says otherwise.
+/// Default time that a message waits for others of its batch.
 const BATCH_DELAY: Duration = Duration::from_millis(1);
 
-/// What a caller wants of its producer.
+/// Parameters of a producer.
 #[derive(Clone, Debug)]
 pub(crate) struct ProducerParameters {
     pub(crate) send_max: Duration,
@@ -33,11 +33,11 @@ pub(crate) struct ProducerParameters {
     pub(crate) batching: Option<Batching>,
 }
 
-/// How messages are grouped.
+/// Batching of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Batching {
     pub(crate) messages_max: usize,
-    /// How long a message waits for others.
+    /// Maximum time that a message waits for others.
     pub(crate) delay: Duration,
 }
 

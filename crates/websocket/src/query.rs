@@ -18,7 +18,7 @@ const NOT_SERVED: [&str; 4] = [
     "topicsPattern",
 ];
 
-/// What is left of a query while it is read.
+/// Members of a query that are not read yet.
 #[derive(Debug)]
 pub(crate) struct Query {
     members: BTreeMap<String, String>,
@@ -74,10 +74,10 @@ impl Query {
         Ok(self.value(name)?.map(Duration::from_millis))
     }
 
-    /// One of these words, in whatever case.
+    /// Takes one of these words, in any case.
     ///
     /// # Errors
-    /// 400: it is another one.
+    /// 400: the value is not one of them.
     pub(crate) fn choice<T: Copy>(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Why an upgrade is refused, as HTTP says it.
+//! Refusal of an upgrade, as an HTTP answer.
 
 use hyper::StatusCode;
 use pharos_client::ClientError;
@@ -9,7 +9,7 @@ use pharos_wire::proto::ServerError;
 pub struct UpgradeRefusal {
     /// The HTTP status.
     pub status: StatusCode,
-    /// Why, without secrets.
+    /// Reason, without secrets.
     pub reason: String,
 }
 
@@ -24,7 +24,7 @@ impl UpgradeRefusal {
     }
 }
 
-/// What the broker said to the session.
+/// Converts the broker's answer to the session.
 impl From<ClientError> for UpgradeRefusal {
     fn from(error: ClientError) -> Self {
         let status = match &error {
@@ -46,7 +46,7 @@ impl From<ClientError> for UpgradeRefusal {
     }
 }
 
-/// What a person is told of an error of the broker: its words.
+/// Text for people about an error of the broker: the broker's own words.
 pub(crate) fn said(error: &ClientError) -> String {
     match error {
         ClientError::Refused { message, .. } => message.clone(),

@@ -1,6 +1,6 @@
-//! Who keeps the sessions: how many there may be, and that none outlives the node.
+//! Owner of the sessions: limits their number, and ends all of them with the node.
 //!
-//! Owned by one task; sessions are its children, and each holds its place until it ends.
+//! Owned by one task; sessions are its children, and each holds its slot until it ends.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -19,21 +19,21 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use crate::memory::{STALLED_MAX, SessionMemory};
 
-/// How often a session looks whether something is due.
+/// Interval at which a session checks for due work.
 const TICK: Duration = Duration::from_millis(250);
-/// How long a caller may take to hear a goodbye.
+/// Time limit for a caller to receive a close frame.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
 /// Longest reason of a goodbye; a control frame has no room for more.
 const REASON_BYTES_MAX: usize = 120;
 
-/// When a session looks whether something is due.
+/// Ticks at which a session checks for due work.
 pub(crate) fn ticks() -> Interval {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }
 
-/// How a caller is treated.
+/// Limits and timing of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) frame_bytes_max: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Pace {
     pub(crate) ping_interval: Option<Duration>,
 }
 
-/// Why a session ends.
+/// Reason why a session ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SessionEnd {
     /// The caller has gone.
@@ -118,13 +118,13 @@ pub(crate) struct Socket {
     stream: CallerStream,
     memory: SessionMemory,
     pace: Pace,
-    /// When the caller last said or took something.
+    /// Time when the caller last sent or received something.
     active_at: Instant,
     pinged_at: Instant,
 }
 
 impl Socket {
-    /// What the connection of a request becomes once the upgrade is answered.
+    /// Upgrades the connection of a request, once the upgrade is answered.
     ///
     /// # Errors
     /// The connection ended before.

@@ -8,16 +8,16 @@ use pharos_client::{AssignedBroker, ClientError, Consumer, ConsumerOptions, Mess
 use crate::link::Link;
 use crate::memory::Ahead;
 
-/// How a session subscribes.
+/// Subscription of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Subscribing {
     /// Without topic and start.
     pub(crate) options: ConsumerOptions,
-    /// Where a reader begins: it gets what comes after this.
+    /// Start position of a reader: it gets the messages after this one.
     pub(crate) start: Option<MessageId>,
 }
 
-/// One consumer.
+/// Consumer of a session.
 pub(crate) struct ConsumerSource {
     topic: String,
     subscribing: Subscribing,
@@ -28,7 +28,7 @@ pub(crate) struct ConsumerSource {
     ahead: Ahead,
     /// All of a topic that has ended was sent.
     pub(crate) has_ended: bool,
-    /// Whether messages up to the start may still come: brokers begin with the entry of the start.
+    /// True if messages up to the start may still arrive: brokers begin with the entry of the start.
     is_beginning: bool,
 }
 
@@ -56,7 +56,7 @@ impl ConsumerSource {
         &self.topic
     }
 
-    /// Whether nothing is missed by subscribing again: the broker, or a reader itself, knows where it was.
+    /// True if nothing is missed by subscribing again: the broker, or the reader itself, knows the position.
     pub(crate) fn may_reopen(&self) -> bool {
         self.subscribing.start.is_some() || self.subscribing.options.command.durable != Some(false)
     }
@@ -101,7 +101,7 @@ impl ConsumerSource {
         self.granted > 0
     }
 
-    /// Whether the caller is to get a message that came.
+    /// Records a received message. Returns true if the caller is to get it.
     pub(crate) fn on_message(&mut self, message: &Message) -> bool {
         self.granted -= 1;
         self.ahead.note(message.payload.len());
@@ -158,7 +158,7 @@ pub(crate) async fn next_of(sources: &mut [ConsumerSource]) -> (usize, Result<Me
     .await
 }
 
-/// What message ids are ordered by; a whole entry counts as its last member.
+/// Sort key of a message id; a whole entry counts as its last message.
 fn place(id: &MessageId) -> (i64, i64, i32) {
     let index = id.batch_index.filter(|index| *index >= 0).unwrap_or(i32::MAX);
     (id.ledger_id.cast_signed(), id.entry_id.cast_signed(), index)

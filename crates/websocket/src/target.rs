@@ -1,5 +1,5 @@
-//! What a path asks for: `/ws/v2/{producer|reader}/{domain}/{tenant}/{namespace}/{topic}`, and a consumer's, which goes on with
-//! the subscription.
+//! Path of a session: `/ws/v2/{producer|reader}/{domain}/{tenant}/{namespace}/{topic}`; that of a consumer continues
+//! with the subscription.
 
 use hyper::StatusCode;
 use pharos_admin_api::paths::decode_topic;
@@ -7,7 +7,7 @@ use pharos_types::{Domain, NameError, NamespaceName, SubscriptionName, TopicName
 
 use crate::UpgradeRefusal;
 
-/// What a session is to be.
+/// Kind of session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SessionKind {
     Producer,

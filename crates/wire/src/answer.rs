@@ -20,12 +20,12 @@ pub struct BrokerUrls {
     pub tls: Option<String>,
 }
 
-/// Why a request failed: the code a client acts on and a text for people.
+/// Error of a request: the code a client acts on and a text for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the client acts on.
+    /// Code that the client acts on.
     pub code: ServerError,
-    /// What a person reads.
+    /// Text for people.
     pub message: String,
 }
 

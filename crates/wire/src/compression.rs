@@ -7,10 +7,10 @@ use crate::proto::CompressionType;
 /// A payload that is not what its metadata say, or larger than the caller takes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompressionError {
-    /// It is larger than the caller allows.
+    /// Larger than the caller allows.
     #[error("a payload of {claimed} bytes is larger than {bytes_max}")]
     TooLarge {
-        /// What it is, or claims to be.
+        /// Size in bytes, or the claimed size.
         claimed: usize,
         /// The most that the caller takes.
         bytes_max: usize,

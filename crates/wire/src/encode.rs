@@ -10,7 +10,7 @@ use crate::command::{Command, CommandType};
 use crate::proto::command_ack::AckType;
 use crate::protobuf::Pen;
 
-/// One command as a frame of its own.
+/// Encodes one command as a frame of its own.
 pub fn encode_command(command: &Command) -> Bytes {
     let mut out = BytesMut::new();
     encode_command_into(command, &mut out);

@@ -1,6 +1,7 @@
-//! What can be wrong with a command that a peer sent.
+//! Errors in a command that a peer sent.
 //!
-//! All of these mean the same to a connection: log once, close. None can be answered, because the request id is not known.
+//! All of these mean the same to a connection: log once, close. None can be answered, because the request id is not
+//! known.
 
 use crate::command::CommandType;
 
@@ -32,7 +33,7 @@ pub enum DecodeError {
     Malformed {
         /// The message being read.
         message: &'static str,
-        /// What is wrong with its bytes.
+        /// Error in its bytes.
         source: WireError,
     },
     /// A required field is absent, or is an enum with a number this level of the protocol does not know.

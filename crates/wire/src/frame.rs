@@ -17,7 +17,7 @@ use crate::command::{Command, CommandType};
 use crate::hot;
 use crate::protobuf::{Reader, Value};
 
-/// What a frame may hold beyond the largest message: command, headers and metadata.
+/// Size of a frame beyond the largest message, in bytes: command, headers and metadata.
 pub const HEADER_ROOM_BYTES: usize = 10_240;
 
 /// The size of the largest message unless configured otherwise.
@@ -29,7 +29,7 @@ const LENGTHS_BYTES: usize = 8;
 /// The least a reader should make room for.
 const READ_BYTES_MIN: usize = 16 * 1024;
 
-/// One frame.
+/// Frame with its command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// The decoded command.
@@ -61,7 +61,7 @@ pub enum FrameError {
     CommandOverrun {
         /// Claimed size of the command.
         command_bytes: u32,
-        /// What the frame has left for it.
+        /// Rest of the frame, in bytes.
         bytes: u32,
     },
     /// The command itself is wrong.

@@ -1,8 +1,8 @@
-//! How many methods each type of a crate has, read from the text.
+//! Number of methods of each type of a crate, read from the text.
 //!
-//! A method is an `fn` right inside an `impl` block that begins at the left edge, of the type itself or of a trait for it. Blocks of
-//! one type in several files count together. Where a crate has several types of one name, a block belongs to the one whose file
-//! is nearest: the same file, else the one that shares most directories. Tests are left out.
+//! A method is an `fn` directly inside an `impl` block without indentation, of the type itself or of a trait for it.
+//! Blocks of one type in several files count together. If a crate has several types of one name, a block belongs to
+//! the one whose file is nearest: the same file, else the one that shares most directories. Tests are left out.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ fn implemented(line: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// What follows the generics whose opening bracket was passed.
+/// Text after the generics whose opening bracket was passed.
 fn after_generics(text: &str) -> &str {
     let mut depth = 1_u32;
     for (at, c) in text.char_indices() {
@@ -79,7 +79,7 @@ fn after_generics(text: &str) -> &str {
     ""
 }
 
-/// Whether a line begins a function one step in.
+/// True if a line begins a function indented by one level.
 fn is_method(line: &str) -> bool {
     let Some(item) = line.strip_prefix("    ").filter(|item| !item.starts_with(' ')) else {
         return false;
@@ -103,7 +103,7 @@ fn leading_name(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Of the files that define a name the one that is nearest to `path`.
+/// File nearest to `path`, of the files that define a name.
 fn nearest<'a>(homes: &[&'a str], path: &str) -> Option<&'a str> {
     let shared = |home: &str| {
         let pairs = home.split('/').zip(path.split('/'));

@@ -80,7 +80,7 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// What each of the files imports from the others; see [`Modules::imports`].
+/// Imports of each file from the others; see [`Modules::imports`].
 pub(crate) fn imports<'a>(files: &[(&'a str, &'a str)]) -> Graph<'a> {
     Modules::read(files.iter().copied()).imports()
 }
@@ -151,7 +151,7 @@ fn children<'a>(places: &BTreeSet<Vec<&'a str>>, place: &[&str]) -> Vec<&'a str>
     below.filter_map(|other| other.last().copied()).collect()
 }
 
-/// Whether an item called `name` is defined in the code.
+/// True if the code defines an item called `name`.
 fn defines(code: &str, name: &str) -> bool {
     let is_item = |before: &str| {
         let word = before
@@ -344,7 +344,7 @@ fn read_paths(code: &str, place: &[&str], children: &[&str], named: &mut Vec<Vec
     }
 }
 
-/// Whether the files of a circle stand in more than one directory.
+/// True if the files of a circle are in more than one directory.
 pub(crate) fn is_across(circle: &[&str]) -> bool {
     circle.iter().any(|path| directory(path) != directory(circle[0]))
 }

@@ -21,7 +21,7 @@ use cyclonedx_bom::models::metadata::Metadata;
 use cyclonedx_bom::validation::Validate as _;
 use serde_json::Value;
 
-/// What the document is about.
+/// Package that the document describes.
 const ROOT: &str = "pharos";
 
 /// Writes the document to standard output.
@@ -85,7 +85,7 @@ fn document(root: &Path, platform: &str) -> Result<Bom> {
     Ok(bom)
 }
 
-/// What each package uses when it is built and run, by package id.
+/// Dependencies of each package for building and running, by package id.
 fn edges(metadata: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
     let nodes = list(&metadata["resolve"]["nodes"]);
     nodes
@@ -133,7 +133,7 @@ fn component(
     Ok(component)
 }
 
-/// How other parts of the document name a package.
+/// Reference to a package in other parts of the document.
 fn reference(package: &Value) -> String {
     format!("{}@{}", text(package, "name"), text(package, "version"))
 }
@@ -196,7 +196,7 @@ fn text<'a>(package: &'a Value, key: &str) -> &'a str {
 mod tests {
     use super::*;
 
-    /// What ships is in it with its licence and checksum, what only tests use is not.
+    /// The document lists shipped packages with licence and checksum, and no package that only tests use.
     #[test]
     fn the_document_has_what_ships_and_nothing_else() {
         let root = crate::source::repository_root().unwrap();

@@ -1,18 +1,18 @@
-//! How connections to ZooKeeper are encrypted, who we are there, and who may read what we write.
+//! Options of ZooKeeper connections: encryption, login, and the ACL of created nodes.
 
 use std::path::{Path, PathBuf};
 
 use pharos_types::Login;
 use zookeeper_client::{Acls, Error, SaslOptions, TlsOptions};
 
-/// How a store gets into ZooKeeper, and whom it lets at its own nodes.
+/// Options for a store's connections to ZooKeeper, and the ACL of its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// Connections are encrypted, and a server whose certificate is not for its host name is not talked to. `None`: they are plain.
     pub tls: Option<TlsFiles>,
-    /// Who we are, by SASL with DIGEST-MD5. `None`: we have no login.
+    /// Login by SASL with DIGEST-MD5. `None` for no login.
     pub login: Option<Login>,
-    /// Who may do what with nodes that are made.
+    /// ACL of created nodes.
     pub acl: Acl,
 }
 

@@ -25,7 +25,7 @@ struct Shared {
     id: SessionId,
     timeout: Duration,
     acl: Acl,
-    /// When it was renewed last.
+    /// Time of the last renewal.
     renewed: Mutex<Nanos>,
     /// `None` once it is ending.
     client: Mutex<Option<Client>>,
@@ -74,7 +74,7 @@ impl Shared {
         *renewed = asked_at.max(*renewed);
     }
 
-    /// How long until it is over, if it is not renewed.
+    /// Time left until the session expires, if it is not renewed.
     fn left(&self) -> Duration {
         let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
         self.timeout
@@ -116,7 +116,7 @@ impl Shared {
         self.end.send_replace(Some(why));
     }
 
-    /// Why it is over; `None` while it is not.
+    /// Waits until the session ends, and returns the reason.
     async fn over(&self) -> SessionEnd {
         let mut end = self.end.subscribe();
         let told = end.wait_for(Option::is_some).await;

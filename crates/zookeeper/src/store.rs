@@ -25,15 +25,15 @@ const WAITING_MAX: usize = 1_024;
 /// Between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Why there is no store.
+/// Error of connecting a store.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No server answered as it should.
     #[error("cannot connect to ZooKeeper at {address}")]
     ZooKeeper {
-        /// Where.
+        /// Server address.
         address: String,
-        /// What came back.
+        /// Error of the connection.
         #[source]
         error: Error,
     },
@@ -59,7 +59,7 @@ pub(crate) struct Inner {
     work: mpsc::Sender<Work>,
     /// Ends sessions with the store.
     ended: watch::Sender<bool>,
-    /// How the sessions of the store end.
+    /// Ends of the store's sessions.
     sessions: Mutex<Vec<watch::Receiver<Option<SessionEnd>>>>,
 }
 

@@ -98,7 +98,7 @@ pub(crate) async fn put(
     }
 }
 
-/// Whether it was there.
+/// Deletes a node. Returns true if it existed.
 pub(crate) async fn delete(client: &Client, key: &str, expect: Expect) -> Result<bool, WriteError> {
     let path = path_of(key);
     loop {

@@ -14,7 +14,7 @@ fn number(count: u64) -> f64 {
 /// The numbers of the whole broker.
 struct Whole<'a> {
     snapshot: &'a MetricsSnapshot,
-    /// What topics had counted that are not loaded any more.
+    /// Totals of topics that are not loaded any more.
     past: PastTotals,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Whole<'a> {
         self.snapshot.topics.iter().map(|topic| of(&topic.stats)).sum()
     }
 
-    /// The same of a count.
+    /// Sum of a counter.
     fn total(&self, of: impl Fn(&TopicStats) -> u64) -> u64 {
         self.snapshot.topics.iter().map(|topic| of(&topic.stats)).sum()
     }

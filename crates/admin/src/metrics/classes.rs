@@ -1,7 +1,7 @@
-//! How long writes took and how large entries are, by classes, under the names that stock dashboards know.
+//! Write latency and entry size by class, under the names of the stock dashboards.
 //!
-//! Each class counts what fits it and no smaller one. Pulsar shows the last minute; here the counts grow from
-//! when the topic was loaded, so that a rate over any time can be made of them.
+//! Each class counts the values that fit it and no smaller class. Pulsar shows the last minute; these counters grow
+//! from the loading of the topic, so that rates over any time can be computed.
 
 use pharos_broker_admin::TopicMetrics;
 use pharos_topic::EntrySizes;

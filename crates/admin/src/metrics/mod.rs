@@ -77,7 +77,7 @@ async fn show(State(admin): State<Admin>, headers: HeaderMap) -> ApiResult<Respo
     })
 }
 
-/// Whether the client takes an answer that is compressed, which it says by naming it, unless with a weight of zero.
+/// True if the client accepts gzip: it names it, and not with a weight of zero.
 fn takes_gzip(headers: &HeaderMap) -> bool {
     let named = headers.get_all(ACCEPT_ENCODING).iter();
     named

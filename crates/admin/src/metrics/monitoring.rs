@@ -1,4 +1,5 @@
-//! What `pulsar-admin broker-stats monitoring-metrics` shows: numbers of each namespace that has loaded topics, as Pulsar names them.
+//! Answer of `pulsar-admin broker-stats monitoring-metrics`: numbers of each namespace with loaded topics, under
+//! Pulsar's names.
 
 use std::collections::BTreeMap;
 

@@ -22,18 +22,18 @@ const BOUNDS_US: [u64; 17] = [
     2_000_000, 5_000_000, 10_000_000,
 ];
 
-/// Those of them that a topic's histograms have: there may be many topics.
+/// Bucket bounds of a topic's histograms: fewer, because there may be many topics.
 const TOPIC_BOUNDS_US: [u64; 7] = [500, 1_000, 5_000, 10_000, 50_000, 200_000, 1_000_000];
 
 /// Upper bounds of what Pulsar has in milliseconds.
 const BOUNDS_MS: [u64; 10] = [1, 3, 5, 10, 20, 50, 100, 200, 500, 1_000];
 
-/// So much text is compressed at a time, so that a page of very many topics is never in memory as text.
+/// Size of the text to compress at a time, so that a page of very many topics is never in memory as text.
 const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Default)]
 pub(super) struct Page {
-    /// What is not compressed yet; everything where nothing is.
+    /// Text not compressed yet; the whole page without compression.
     text: String,
     gzip: Option<GzEncoder<Vec<u8>>>,
 }
@@ -53,7 +53,7 @@ impl Page {
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    /// One sample.
+    /// Adds one sample.
     pub(super) fn sample(&mut self, name: &str, labels: &[(&'static str, String)], value: f64) {
         self.text.push_str(name);
         self.labels(labels, None);
@@ -98,7 +98,7 @@ impl Page {
         self.buckets(name, labels, histogram, &bounds, 1.0);
     }
 
-    /// The same for one topic, with fewer buckets.
+    /// Histogram of one topic, with fewer buckets.
     pub(super) fn topic_histogram(
         &mut self,
         name: &str,
@@ -109,7 +109,7 @@ impl Page {
         self.buckets(name, labels, histogram, &bounds, 1.0);
     }
 
-    /// The same in milliseconds, for metrics that Pulsar has so.
+    /// Histogram in milliseconds, for metrics that Pulsar exposes in that unit.
     pub(super) fn millisecond_histogram(
         &mut self,
         name: &str,

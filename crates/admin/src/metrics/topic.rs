@@ -173,20 +173,19 @@ static BROADCAST: &[(&str, &str, &str, OfBroadcast)] = &[
     ("pharos_broadcast_cursor_bytes", "gauge", "Memory of all virtual cursors.", |b| number(b.cursor_bytes)),
 ];
 
-/// What is sent, of subscriptions together.
+/// Sent messages and bytes, over all subscriptions.
 #[rustfmt::skip]
 static OUT: &[(&str, &str, &str, OfTopic)] = &[
     ("pulsar_out_bytes_total", "counter", "Bytes sent.", |s| number(s.bytes_out_counter)),
     ("pulsar_out_messages_total", "counter", "Messages sent.", |s| number(s.msg_out_counter)),
 ];
 
-/// How counters of subscriptions are shown.
+/// Presentation of subscription counters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Grouping {
     /// Each by itself.
     BySubscription,
-    /// Those of a namespace's topics under one name would fall when one of the topics is unloaded; only sums are shown, which
-    /// do not.
+    /// Summed. Counters of a namespace's topics under one name would fall when a topic is unloaded; sums do not.
     Together,
 }
 
@@ -211,7 +210,7 @@ pub(super) fn write(page: &mut Page, rows: &[Row<'_>], grouping: Grouping) {
     write_table(page, BROADCAST, &broadcasts, grouping);
 }
 
-/// What topics have by name, with that name as a further label.
+/// Named parts of topics, with the name as a further label.
 fn parts<'a, T>(
     rows: &[Row<'a>],
     label: &'static str,

@@ -1,4 +1,4 @@
-//! Who asks: every row of the route table passes the one authorization call, and who is denied changes nothing.
+//! Authorization: every row of the route table makes the one authorization call, and a denied caller changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ fn path_of(route: &Route) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// What a row is about, by the names in its path.
+/// Subject of a row, by the names in its path.
 fn resource_of(route: &Route) -> String {
     let has = |name: &str| route.path_parameters().any(|parameter| parameter == name);
     match (has("tenant"), has("namespace"), has("topic"), has("subscription")) {
@@ -82,7 +82,7 @@ async fn every_operation_is_asked_about_once_and_who_is_denied_changes_nothing()
     door.close().await;
 }
 
-/// What each action covers: a new row is seen here.
+/// Rows covered by each action: a new row appears here.
 #[test]
 fn the_table_says_what_each_operation_needs() {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();

@@ -19,9 +19,9 @@ use pharos_transport::{ConnectionsMax, Listener, QuotaLimits};
 use tokio::task::JoinHandle;
 
 pub(crate) struct Door {
-    /// Where it answers HTTP.
+    /// HTTP address.
     pub(crate) address: SocketAddr,
-    /// Where clients connect to.
+    /// Pulsar service URL.
     pub(crate) service_url: String,
     pub(crate) catalog: Catalog,
     shutdown: Shutdown,
@@ -34,7 +34,7 @@ impl Door {
         Self::open_with(false, Access::everyone()).await
     }
 
-    /// One that deletes by force, or does not, and asks `access`.
+    /// Starts a server that allows forced deletion or not, and uses `access`.
     pub(crate) async fn open_with(forced: bool, access: Access) -> Self {
         let metadata = Arc::new(Memory::new());
         let catalog = Catalog::open(metadata.clone(), CatalogOptions::default());
@@ -128,7 +128,7 @@ fn about(forced: bool, access: Access) -> AdminOptions {
     }
 }
 
-/// One request on a connection of its own. Status, content type and body.
+/// Sends one request on a connection of its own. Returns status, content type and body.
 pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

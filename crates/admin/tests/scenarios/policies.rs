@@ -186,7 +186,7 @@ async fn a_policy_is_set_without_a_body_where_the_table_says_so() {
     door.close().await;
 }
 
-/// Whether the route table has a policy at this path, set with this method.
+/// True if the route table has a policy at this path with this method to set it.
 fn has_route(table: &[PolicyRoutes], path: &str, set: Method) -> bool {
     let method = match set {
         Method::Post => routes::Method::Post,

@@ -17,11 +17,11 @@ use tokio::runtime::Handle;
 use crate::door::{Door, ask};
 use crate::table;
 
-/// What a story has come to.
+/// State of a story.
 pub(crate) struct Story<'a> {
     name: &'a str,
     door: &'a Door,
-    /// What is written in angle brackets, and what it stands for.
+    /// Values of the words in angle brackets.
     words: BTreeMap<String, String>,
     clients: Vec<Client>,
 }
@@ -115,7 +115,7 @@ impl<'a> Story<'a> {
     }
 }
 
-/// Whether `found` has everything that `wanted` has; objects may have more.
+/// True if `found` has everything that `wanted` has; objects may have more.
 fn contains(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted

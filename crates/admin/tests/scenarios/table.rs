@@ -1,4 +1,4 @@
-//! What a story gets answered against what the route table says.
+//! Comparison of the stories' answers with the route table.
 
 use std::cmp::Reverse;
 

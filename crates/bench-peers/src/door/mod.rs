@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::share::{PublishShare, ReceiveShare};
 use crate::spec::Load;
 
-/// What a load thread does.
+/// Work of a load thread.
 pub(crate) type Work = Box<dyn FnOnce(&Control, Teller) -> anyhow::Result<()> + Send>;
 
-/// What is spoken, and where.
+/// Protocol and address of a peer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Door {
@@ -25,7 +25,7 @@ pub(crate) enum Door {
     Pulsar(pulsar::PulsarDoor),
     /// Kafka's.
     Kafka(SocketAddr),
-    /// That of NATS.
+    /// NATS.
     Nats(nats::NatsDoor),
     /// MQTT.
     Mqtt(SocketAddr),
@@ -48,7 +48,7 @@ impl Door {
         }
     }
 
-    /// How long the stages of messages have taken so far; nothing from a peer that does not time them.
+    /// Returns the stage times of messages so far; `None` for a peer that does not measure them.
     pub(crate) fn stages(&self) -> Option<StageBuckets> {
         match self {
             Self::Pulsar(door) if door.times_stages => StageBuckets::fetch(&door.http_url).ok(),

@@ -15,7 +15,7 @@ use crate::spec::Load;
 /// Messages a consumer is ready to take.
 const RECEIVER_QUEUE: u32 = 10_000;
 
-/// Where it is spoken.
+/// Address of a Pulsar broker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PulsarDoor {
     /// `pulsar://host:port`.

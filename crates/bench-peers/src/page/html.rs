@@ -146,7 +146,7 @@ impl CaseReport {
         out.push_str("</table>");
     }
 
-    /// Of the first round of each contestant that found something.
+    /// Returns the result of each contestant's first successful round.
     fn first_rounds(&self) -> Vec<(Contestant, &LoadResult)> {
         let first = |contestant: &Contestant| {
             let own = self.attempts.iter().filter(|it| it.contestant == *contestant);

@@ -11,7 +11,7 @@ use crate::spec::{Durability, Kind, Load};
 
 use super::{Attempt, CaseReport, Report, Verdict, WorkloadReport, count, factor, figure};
 
-/// How everything was measured; the same for all cases.
+/// Method of measurement, the same for all cases.
 const HOW: &str = "\
 Contestants run one after the other, each on a fresh directory, alone with the load on the same machine; with several rounds all of
 them run once before any runs again. One load program for all: the same threads, clock, pacing, batches and bodies, with the
@@ -73,7 +73,7 @@ impl Report {
         out
     }
 
-    /// Who is better at what.
+    /// Writes the table of the better contestant by figure.
     fn first_table(&self, out: &mut String) {
         out.push_str("## Who is better\n\n");
         out.push_str(
@@ -111,7 +111,7 @@ impl Report {
         out.push('\n');
     }
 
-    /// Those that ran anywhere, in their own order.
+    /// Returns the contestants that ran in any case, in their own order.
     fn contestants(&self) -> Vec<Contestant> {
         let mut all: Vec<Contestant> = self
             .cases()
@@ -122,7 +122,7 @@ impl Report {
         all
     }
 
-    /// What failed, and who did not hold a rate.
+    /// Writes the failures, and the contestants that did not hold a rate.
     fn not_reached(&self, out: &mut String) {
         let mut lines = Vec::new();
         for (workload, case) in self.cases() {
@@ -160,7 +160,7 @@ impl Report {
         let _ = writeln!(out, "## What was not reached\n\n{}\n", lines.join("\n"));
     }
 
-    /// What this run left out, and why.
+    /// Writes the cases that this run left out, with the reason.
     fn not_run(&self, out: &mut String) {
         let mut lines = Vec::new();
         for workload in &self.workloads {
@@ -181,7 +181,7 @@ impl Report {
         }
     }
 
-    /// What every contestant was started with.
+    /// Writes the settings of every contestant.
     fn settings(&self, out: &mut String) {
         out.push_str("## Settings\n\nEach contestant's command and settings file; `DATA` is its directory, `PEERS` where peers are installed, `PORT` one that was free.\n\n");
         let mut told: BTreeMap<(Peer, &str), &Attempt> = BTreeMap::new();
@@ -208,7 +208,7 @@ impl Report {
 }
 
 impl WorkloadReport {
-    /// What was asked, with which load, and every round.
+    /// Writes the question of a case, its load and every round.
     fn section(&self, out: &mut String) {
         let _ = writeln!(
             out,

@@ -1,4 +1,4 @@
-//! What is written: a page of markdown, one with plots, and every figure as JSON.
+//! Report: a page of markdown, one with plots, and every figure as JSON.
 
 mod html;
 mod markdown;
@@ -14,25 +14,25 @@ use crate::spec::Kind;
 
 /// A whole run.
 pub(crate) struct Report {
-    /// One line.
+    /// Machine, in one line.
     pub(crate) machine: String,
-    /// What this program was built from.
+    /// Commit that this program was built from.
     pub(crate) commit: String,
     /// As one would type it.
     pub(crate) command: String,
-    /// When it began.
+    /// Start time, in seconds since 1970.
     pub(crate) began_unix_s: u64,
-    /// Whether it is the short form.
+    /// True for the short form.
     pub(crate) quick: bool,
-    /// So long until now.
+    /// Duration so far, in seconds.
     pub(crate) took_s: f64,
-    /// Of each peer.
+    /// Version of each peer.
     pub(crate) versions: Vec<(&'static str, String)>,
     /// In the order in which they ran.
     pub(crate) workloads: Vec<WorkloadReport>,
 }
 
-/// What a file's cases found.
+/// Results of the cases of a workload file.
 pub(crate) struct WorkloadReport {
     /// The file.
     pub(crate) workload: Workload,
@@ -40,7 +40,7 @@ pub(crate) struct WorkloadReport {
     pub(crate) cases: Vec<CaseReport>,
 }
 
-/// What the contestants of a case found.
+/// Results of the contestants of a case.
 pub(crate) struct CaseReport {
     /// The case.
     pub(crate) case: Case,
@@ -48,25 +48,25 @@ pub(crate) struct CaseReport {
     pub(crate) attempts: Vec<Attempt>,
 }
 
-/// One contestant in one round.
+/// Run of one contestant in one round.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     /// It.
     pub(crate) contestant: Contestant,
     /// From 1.
     pub(crate) round: u32,
-    /// What it was started with.
+    /// Command line of the contestant.
     pub(crate) command: String,
-    /// What its settings file said.
+    /// Content of its settings file.
     pub(crate) settings: String,
     /// From its start to its end.
     pub(crate) took_s: f64,
-    /// What was found, or why nothing was.
+    /// Result, or the reason why there is none.
     pub(crate) result: Result<LoadResult, String>,
 }
 
 impl Attempt {
-    /// One that has not begun.
+    /// Returns an attempt that has not begun.
     pub(crate) fn of(contestant: Contestant) -> Self {
         Self {
             contestant,
@@ -78,7 +78,7 @@ impl Attempt {
         }
     }
 
-    /// What went wrong, if something did.
+    /// Returns the failure or the message faults, if any.
     fn trouble(&self) -> Option<String> {
         match &self.result {
             Ok(result) => result.faults(),
@@ -151,7 +151,7 @@ impl CaseReport {
         Some(f64::midpoint(low, high))
     }
 
-    /// Who is better at a figure, and by what factor: this broker against the best peer that is as durable.
+    /// Compares this broker with the best equally durable peer at a figure: the better one, and the factor.
     fn verdict(&self, figure: &Figure) -> Verdict {
         let best = |wanted: &dyn Fn(&Contestant) -> bool| {
             let own = self.case.contestants.iter().filter(|it| wanted(it));
@@ -201,7 +201,7 @@ impl CaseReport {
 /// A factor below this says nothing.
 const EVEN: f64 = 1.05;
 
-/// Who is better.
+/// Result of a comparison.
 enum Verdict {
     /// This broker, by that factor.
     Ours(f64),
@@ -211,7 +211,7 @@ enum Verdict {
     OnlyHolds(Contestant),
     /// Neither side, by more than [`EVEN`].
     Even,
-    /// One side has no figure.
+    /// A side without a value.
     Open,
 }
 
@@ -235,7 +235,7 @@ impl Report {
         self.cases().flat_map(|(_, case)| &case.attempts)
     }
 
-    /// Whether something failed, or a message did not come as it should.
+    /// True if a run failed, or messages were lost, repeated, reordered or changed.
     pub(crate) fn is_faulty(&self) -> bool {
         self.attempts().any(|attempt| attempt.trouble().is_some())
     }

@@ -12,7 +12,7 @@ const COLORS: [&str; 7] = [
     "#1f6feb", "#0a9396", "#d1242f", "#9a6700", "#8250df", "#57606a", "#bf3989",
 ];
 
-/// How an axis counts.
+/// Scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Axis {
     /// From 0.
@@ -23,7 +23,7 @@ pub(super) enum Axis {
     Percentiles,
 }
 
-/// One line of a plot.
+/// Line of a plot.
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
     /// Chooses the color; the same contestant has the same in all plots.
@@ -34,7 +34,7 @@ pub(super) struct Curve {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// Where values come to stand.
+/// Mapping of values to positions.
 struct Scale {
     axis: Axis,
     from: f64,

@@ -6,7 +6,7 @@ use super::{Launch, Ports, local, words};
 use crate::door::kafka;
 use crate::spec::{Durability, Load};
 
-/// Where its settings are from.
+/// Source of its settings.
 pub(super) const SOURCE: &str = "\
 One node that is broker and controller. Flags of the Java runtime are those of Kafka's documentation on hardware and operation, with a
 heap of 2 GB for this size of machine, the rest being its page cache; threads are those of the distribution's
@@ -84,7 +84,7 @@ auto.create.topics.enable=false
     )
 }
 
-/// What is older is deleted, received or not, by whole segments.
+/// Retention settings: older messages are deleted by whole segments, received or not.
 fn retention(load: &Load) -> String {
     match u64::from(load.retention_s) * 1000 {
         0 => String::new(),

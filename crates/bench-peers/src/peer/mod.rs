@@ -23,9 +23,9 @@ use crate::spec::Load;
 
 pub(crate) use process::{GUARDED, Process, run_guarded};
 
-/// How long a start may take.
+/// Time limit for a start, in nanoseconds.
 const START_TIMEOUT_NS: u64 = 120_000_000_000;
-/// How long what runs before a start may take.
+/// Time limit for the command that runs before a start, in seconds.
 const BEFORE_LIMIT_S: f64 = 60.0;
 /// Between two looks whether it is ready.
 const LOOK: Duration = Duration::from_millis(20);
@@ -54,7 +54,8 @@ pub(crate) struct Contestant {
     pub(crate) word: &'static str,
     /// As the page spells it.
     pub(crate) title: &'static str,
-    /// Whether an acknowledged message outlives the process: one that does not is not compared as an equal.
+    /// True if an acknowledged message survives the end of the process; a contestant without this is not compared as
+    /// an equal.
     pub(crate) durable: bool,
 }
 
@@ -92,7 +93,7 @@ impl Contestant {
         CONTESTANTS.iter().position(|it| *it == self).unwrap_or(0)
     }
 
-    /// Whether it is this broker.
+    /// True for this broker.
     pub(crate) fn is_ours(self) -> bool {
         self.peer == Peer::Pharos
     }
@@ -108,7 +109,7 @@ impl Peer {
         Self::Mosquitto,
     ];
 
-    /// Where its settings are taken from.
+    /// Returns the source of its settings.
     pub(crate) fn source(self) -> &'static str {
         match self {
             Self::Pharos => pharos::SOURCE,
@@ -131,10 +132,10 @@ impl Peer {
     }
 }
 
-/// Where the programs are.
+/// Locations of the programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
-    /// What the install script filled: a directory for each peer.
+    /// Directory of the install script, with a subdirectory for each peer.
     pub(crate) peers: PathBuf,
     /// The binary `pharos`.
     pub(crate) pharos: PathBuf,
@@ -174,14 +175,14 @@ fn bytes_below(dir: &Path) -> u64 {
     sizes.sum()
 }
 
-/// What a peer is started with.
+/// Commands that start a peer.
 #[derive(Clone, Debug, Default)]
 struct Launch {
     /// Program and arguments.
     command: Vec<String>,
     /// Name and text of its settings file, if it has one.
     settings: Option<(&'static str, String)>,
-    /// What has to run to its end before: program and arguments.
+    /// Program and arguments that must finish before the start.
     before: Option<Vec<String>>,
 }
 
@@ -203,7 +204,7 @@ impl Launch {
     }
 }
 
-/// Where a peer listens.
+/// Ports of a peer.
 #[derive(Clone, Copy, Debug)]
 struct Ports {
     /// Its protocol.
@@ -232,9 +233,9 @@ impl Ports {
 /// A peer that takes clients. Dropping it ends it and removes its data.
 pub(crate) struct Running {
     process: Process,
-    /// Where its data is; after the process, so that it is removed when that has ended.
+    /// Data directory. Declared after the process, so that it is removed after the process has ended.
     home: tempfile::TempDir,
-    /// What is spoken.
+    /// Protocol and address.
     pub(crate) door: Door,
     /// From the start of the process until it took clients.
     pub(crate) start_s: f64,
@@ -290,7 +291,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Where its data is.
+    /// Returns the data directory.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
@@ -300,7 +301,7 @@ impl Running {
         self.process.pid()
     }
 
-    /// Whether it has ended by itself; with the last it said.
+    /// Returns the end of the output if the process has ended by itself.
     pub(crate) fn last_words(&mut self) -> Option<String> {
         self.process.has_ended().then(|| self.process.tail())
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Launch, Ports, local, words};
 use crate::door::mqtt;
 
-/// Where its settings are from.
+/// Source of its settings.
 pub(super) const SOURCE: &str = "\
 Defaults but for limits that are raised so that no case meets them. QoS 1: a message is acknowledged to its publisher when the broker has
 it in memory, and sent again to a subscriber until that acknowledges it; sessions are clean, so nothing is kept for one that is away, and

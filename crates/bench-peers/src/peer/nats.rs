@@ -6,7 +6,7 @@ use super::{Launch, Ports, local, words};
 use crate::door::nats;
 use crate::spec::{Durability, Load};
 
-/// Where its settings are from.
+/// Source of its settings.
 pub(super) const SOURCE: &str = "\
 Defaults but for limits that are raised so that no case meets them. `sync_interval: always` is what its documentation names for one
 server whose acknowledged messages must outlive a power cut, and calls slow; the default, two minutes, is *system* and leaves the rest

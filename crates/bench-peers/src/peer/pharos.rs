@@ -8,12 +8,12 @@ use pharos_bench::load::http_get;
 use super::{Launch, Ports, words};
 use crate::spec::{Durability, Load};
 
-/// Where its settings are from.
+/// Source of its settings.
 pub(super) const SOURCE: &str = "\
 Its own defaults; `storage.sync` is the level of durability. With `retention_s` what is acknowledged is kept so long, and ledgers, which
 are deleted as a whole, are closed as often.";
 
-/// What the binary says of itself.
+/// Returns the version that the binary reports.
 pub(super) fn version(pharos: &Path) -> Option<String> {
     let output = Command::new(pharos).arg("--version").output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -11,10 +11,10 @@ use anyhow::{Context as _, bail, ensure};
 use pharos_bench::load::monotonic_ns;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
-/// What this program starts itself with, in place of arguments, to become a process that is tied to the life of its parent.
+/// First argument with which this program starts itself as a process that ends together with its parent.
 pub(crate) const GUARDED: &str = "__guarded";
 
-/// How long one may take to end before it is killed.
+/// Time limit for a process to stop before it is killed, in nanoseconds.
 const STOP_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
@@ -50,7 +50,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Whether it is gone.
+    /// True if the process has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }

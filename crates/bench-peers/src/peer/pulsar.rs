@@ -7,7 +7,7 @@ use pharos_bench::load::http_get;
 use super::{Launch, Ports, words};
 use crate::spec::{Durability, Load};
 
-/// Where its settings are from.
+/// Source of its settings.
 pub(super) const SOURCE: &str = "\
 Broker, bookie and metadata in one process, as `bin/pulsar standalone` runs them. Heap, direct memory and garbage collector are those of
 the distribution's `conf/pulsar_env.sh` with both heap bounds equal; the settings file has what `conf/standalone.conf` of the
@@ -20,7 +20,7 @@ ledger that lives, of a cursor, so none goes without that, and the default is on
 <https://bookkeeper.apache.org/docs/reference/config/>";
 
 const MEMORY: [&str; 3] = ["-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g"];
-/// What the start script adds.
+/// Options that the start script adds.
 const JVM: [&str; 8] = [
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=10",
@@ -111,7 +111,7 @@ diskUsageWarnThreshold=0.98
     )
 }
 
-/// How often the bookie looks for what may go, and with a retention also when a ledger is closed: the units are minutes.
+/// Interval of the bookie's garbage collection and, with a retention, of the ledger rollover; the units are minutes.
 fn retention(load: &Load) -> String {
     match load.retention_s {
         0 => "gcWaitTime=300000\n".to_owned(),

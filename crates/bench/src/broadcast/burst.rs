@@ -1,22 +1,22 @@
-//! When messages come thick and fast, and for how long that counts as one burst.
+//! Detection of a burst of deliveries.
 //!
-//! A message for thousands of consumers arrives as thousands of deliveries within a tenth of a second. A process that is
-//! woken for each of them, and answers each before it looks at the next, makes the broker wait for its turn on the
-//! processor; one that rests a little between two looks and answers when it is quiet again does not. The official
-//! clients do the latter too, in their way: they gather acknowledgements for 100 ms. Outside of a burst nothing rests
-//! and nothing is gathered, so that few messages are measured as they come.
+//! A message for thousands of consumers arrives as thousands of deliveries within a tenth of a second. A process that
+//! is woken for each of them, and answers each before it reads the next, competes with the broker for the processor;
+//! one that pauses briefly between reads and answers after the burst does not. The official clients do the latter
+//! too: they group acknowledgements for 100 ms. Outside a burst there is no pause and no grouping, so that few
+//! messages are measured as they arrive.
 
-/// So many deliveries without a lull between them make a burst.
+/// Minimum number of deliveries without a lull that make a burst.
 const DELIVERIES_MIN: u64 = 64;
 /// Without a delivery for this long the burst is over.
 const LULL_NS: u64 = 10_000_000;
 
-/// Whether a burst is under way.
+/// Burst detector.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     /// Deliveries since the last lull.
     deliveries: u64,
-    /// When the last of them came.
+    /// Time of the last delivery, in nanoseconds.
     last_ns: u64,
 }
 
@@ -33,7 +33,7 @@ impl Burst {
         self.last_ns = now_ns;
     }
 
-    /// Whether it still goes on at `now_ns`.
+    /// True if the burst is still under way at `now_ns`.
     pub(crate) fn goes_on(&self, now_ns: u64) -> bool {
         self.deliveries >= DELIVERIES_MIN && now_ns - self.last_ns < LULL_NS
     }

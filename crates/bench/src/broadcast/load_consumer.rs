@@ -1,7 +1,7 @@
-//! One connection of a consumer process and the consumers seated on it: handshake, subscribing, deliveries.
+//! Connection of a consumer process, with its consumers: handshake, subscribing, deliveries.
 //!
-//! Consumer ids on the wire are dense from 0 on every connection, so a delivery finds its consumer by adding. The request
-//! id of a `SUBSCRIBE` is the consumer's id as well.
+//! Consumer ids on the wire are dense from 0 on every connection, so a delivery finds its consumer by adding. The
+//! request id of a `SUBSCRIBE` is the consumer's id as well.
 
 use pharos_wire::NO_REQUEST_ID;
 use pharos_wire::command::Command;
@@ -22,10 +22,10 @@ use crate::proto::{ack, command};
 use super::plan::{Mode, WorkerPlan, name_in};
 use super::tally::Tally;
 
-/// Where a connection stands.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Not open; to be opened when its turn comes.
+    /// Closed; opened in turn.
     Waiting,
     /// TCP connect under way.
     Connecting,
@@ -35,7 +35,7 @@ pub(crate) enum Phase {
     Open,
 }
 
-/// What all connections of a process share.
+/// State shared by all connections of a process.
 pub(crate) struct Shared {
     /// The plan.
     pub(crate) plan: WorkerPlan,
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     since_flow: Vec<u32>,
     /// Last entry seen, by consumer; only kept where a reader must resume.
     last_id: Vec<(u64, u64)>,
-    /// When each `SUBSCRIBE` left, nanoseconds after the epoch in microseconds.
+    /// Time of each `SUBSCRIBE`, in microseconds after the epoch.
     asked_us: Vec<u32>,
     /// Consumers subscribed at this moment.
     pub(crate) subscribed: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) subscribe: Latencies,
     /// Subscribes to be tried again: (when, connection, consumer id).
     pub(crate) retries: Vec<(u64, u32, u32)>,
-    /// Why the run cannot go on.
+    /// Reason why the run cannot continue.
     pub(crate) fatal: Option<String>,
 }
 
@@ -127,7 +127,7 @@ impl Shared {
     }
 }
 
-/// One connection's protocol state.
+/// Protocol state of one connection.
 #[derive(Debug)]
 pub(crate) struct LoadConsumer {
     /// Its number within the process.
@@ -136,7 +136,7 @@ pub(crate) struct LoadConsumer {
     pub(crate) first: u32,
     /// Its consumers.
     pub(crate) count: u32,
-    /// Where it stands.
+    /// State of the connection.
     pub(crate) phase: Phase,
     /// Consumers subscribed on the present connection.
     pub(crate) subscribed: u32,
@@ -324,7 +324,7 @@ impl LoadConsumer {
 pub(crate) struct LoadConsumerSink<'a> {
     seat: &'a mut LoadConsumer,
     shared: &'a mut Shared,
-    /// When the read returned; taken once per read, so a delivery's own parsing is not counted.
+    /// Time of the read's return; taken once per read, so that the parsing of a delivery is not counted.
     now_ns: u64,
 }
 

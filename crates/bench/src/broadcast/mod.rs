@@ -34,7 +34,7 @@ pub(crate) use plan::Mode;
 use plan::{Order, ReadyReport, Report, WorkerPlan, WorkerResult};
 use publisher::{Published, PublisherPlan};
 
-/// How often the parent looks around while it waits.
+/// Interval at which the parent checks its processes while it waits.
 const LOOK: Duration = Duration::from_millis(100);
 /// More connections than this from one address would use up the system's ports.
 const CONNECTIONS_PER_ADDRESS: u32 = 20_000;
@@ -149,7 +149,7 @@ fn measure(
     Outcome::new(args, topic, facts)
 }
 
-/// One plan per process: the measured consumers in equal shares, then a process for the slow ones.
+/// Returns one plan per process: the measured consumers in equal shares, then a process for the slow ones.
 fn plans(
     args: &BroadcastArgs,
     brokers: &[std::net::SocketAddr],

@@ -30,12 +30,12 @@ const TICK_NS: u64 = 20_000_000;
 /// Between attempts to come back.
 const BACKOFF_NS: u64 = 100_000_000;
 
-/// What to publish, and where.
+/// Work of the publisher.
 #[derive(Clone, Debug)]
 pub(crate) struct PublisherPlan {
     /// The topic's broker.
     pub(crate) broker: SocketAddr,
-    /// How to get in there.
+    /// Access settings for the broker.
     pub(crate) access: Access,
     /// Full topic name.
     pub(crate) topic: String,
@@ -45,16 +45,16 @@ pub(crate) struct PublisherPlan {
     pub(crate) total: u32,
     /// Messages a second.
     pub(crate) rate: f64,
-    /// Whether a lost connection is opened again.
+    /// True if a lost connection is opened again.
     pub(crate) reconnect: bool,
     /// Without a receipt for this long after the last message, give up; nanoseconds.
     pub(crate) patience_ns: u64,
 }
 
-/// What publishing was like.
+/// Result of publishing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Published {
-    /// When each message was first handed to the socket, monotonic nanoseconds.
+    /// Time at which each message was first written to the socket, in monotonic nanoseconds.
     pub(crate) sent_ns: Vec<u64>,
     /// From there to the receipt.
     pub(crate) receipts: Latencies,
@@ -79,7 +79,7 @@ struct Publisher<'a> {
     name: String,
     payload: Vec<u8>,
     bodies: Bodies,
-    /// What begins TLS, if it is spoken.
+    /// TLS connector; `None` without TLS.
     tls: Option<TlsConnector>,
     stream: Option<Socket>,
     connecting: bool,
@@ -91,7 +91,7 @@ struct Publisher<'a> {
     published: Published,
     epoch: u64,
     retry_ns: u64,
-    /// Why the connection must be given up, and whether coming back can help.
+    /// Reason to give up the connection; true if a reconnect can help.
     trouble: Option<(String, bool)>,
 }
 

@@ -1,4 +1,4 @@
-//! What one consumer process counts while messages pour in. Kept apart from sockets so that it can be tested alone.
+//! Counters of one consumer process during the run. Kept apart from sockets so that they can be tested alone.
 
 use crate::histogram::Latencies;
 use crate::order::{Arrival, OrderCheck};
@@ -41,7 +41,7 @@ impl Tally {
         }
     }
 
-    /// One message reached `consumer` at `now_ns`.
+    /// Records that a message reached `consumer` at `now_ns`.
     #[inline]
     pub(crate) fn delivered(&mut self, consumer: u32, stamp: &Stamp, now_ns: u64) {
         let Some(last) = self.last_ns.get_mut(stamp.sequence as usize) else {

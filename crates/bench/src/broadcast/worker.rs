@@ -25,7 +25,7 @@ use super::plan::{Order, ReadyReport, Report, WorkerPlan};
 const STDIN: u64 = u64::MAX;
 /// The loop looks after timers, progress and the end at least this often.
 const TICK_NS: u64 = 20_000_000;
-/// How often progress is told.
+/// Interval of progress reports, in nanoseconds.
 const PROGRESS_NS: u64 = 200_000_000;
 /// After everything has come, wait this long for what should not come.
 const SETTLE_NS: u64 = 300_000_000;
@@ -40,25 +40,25 @@ const FLUSH_CONNECTIONS: usize = 64;
 /// write would wake it.
 const REST: Duration = Duration::from_micros(300);
 
-/// One connection with its socket.
+/// Connection with its socket.
 struct Conn {
     seat: LoadConsumer,
     stream: Option<Socket>,
     inbound: Inbound,
     outbound: Outbound,
     watched_for_write: bool,
-    /// Since when its answers wait, by the list of those that do; 0 when none wait.
+    /// Time since which answers wait to be flushed, for the list of such connections; 0 if none wait.
     unflushed_ns: u64,
-    /// Whether this connection has been complete once.
+    /// True once all consumers of this connection have been subscribed.
     was_complete: bool,
     backoff_ns: u64,
-    /// When to open it again.
+    /// Time of the next connection attempt.
     due_ns: u64,
 }
 
 struct Worker {
     conns: Vec<Conn>,
-    /// What begins TLS, if it is spoken.
+    /// TLS connector; `None` without TLS.
     tls: Option<TlsConnector>,
     shared: Shared,
     poller: Poller,
@@ -78,7 +78,7 @@ struct Worker {
     burst: Burst,
     /// Deliveries that the burst knows of.
     noted: u64,
-    /// When the last look at the sockets began.
+    /// Time of the last poll of the sockets.
     looked_ns: u64,
     reconnects: u64,
     ready_told: bool,
@@ -211,7 +211,7 @@ impl Worker {
         }
     }
 
-    /// How long to wait for events. In a burst the waiting is done here, without listening.
+    /// Returns the time to wait for events. During a burst this function itself sleeps, without polling.
     fn patience_ns(&self) -> u64 {
         let now = clock::monotonic_ns();
         if !self.unread_more.is_empty() || self.is_flush_due(now) {
@@ -224,7 +224,7 @@ impl Worker {
         TICK_NS
     }
 
-    /// Whether answers have waited long enough: in a burst as long as they may be gathered, else not at all.
+    /// True if answers have waited long enough: during a burst, the maximum grouping time; otherwise no time at all.
     fn is_flush_due(&self, now: u64) -> bool {
         let group_ns = self.shared.plan.ack_group_ms * 1_000_000;
         self.unflushed
@@ -419,7 +419,7 @@ impl Worker {
         Ok(())
     }
 
-    /// One read of a connection; false when it turned out to be lost.
+    /// Reads once from a connection; false if it turned out to be lost.
     fn read(&mut self, number: u32) -> anyhow::Result<bool> {
         let conn = &mut self.conns[number as usize];
         let Some(stream) = &mut conn.stream else {

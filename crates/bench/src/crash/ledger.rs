@@ -1,4 +1,4 @@
-//! What is known of one topic: what was sent and acknowledged in each round, and what reading it back showed.
+//! Record of one topic: messages sent and acknowledged in each round, and the result of reading them back.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ const FAULTS_MAX: usize = 10;
 /// Messages whose source has this bit are marks: one is sent before each reading, to know where to stop.
 pub(super) const MARK: u32 = 1 << 31;
 
-/// One round of one topic; marks are rounds of one message.
+/// Record of one round of one topic; marks are rounds of one message.
 #[derive(Clone, Debug, Default)]
 struct Known {
     sent: u64,
     acknowledged: u64,
-    /// How many there were when it was read for the first time.
+    /// Number of messages found by the first read.
     settled: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ impl Account {
         self.latest = (0, false);
     }
 
-    /// One message, in the order in which it came, and whether its bytes are those that were sent.
+    /// Records one message, in order of arrival; `is_whole` is true if its bytes are those that were sent.
     pub(super) fn saw(&mut self, stamp: &Stamp, is_whole: bool) {
         let place = place(stamp.source);
         if !is_whole {

@@ -31,20 +31,20 @@ use crate::session;
 
 use ledger::Account;
 
-/// What one start of the broker found.
+/// Result of one start of the broker.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Round {
-    /// How long the start took, from the command to open doors, milliseconds.
+    /// Duration of the start, from the command to open listeners, in milliseconds.
     start_ms: f64,
     /// Messages read back.
     read: u64,
     /// Messages sent until the kill.
     sent: u64,
-    /// Of these, acknowledged.
+    /// Acknowledged messages among them.
     acknowledged: u64,
 }
 
-/// What came of all rounds.
+/// Result of all rounds.
 #[derive(Debug, Serialize)]
 struct Outcome {
     durability: Durability,

@@ -21,11 +21,11 @@ const UNSENT_MAX: usize = 1 << 20;
 /// Longest sleep.
 const TICK_NS: u64 = 20_000_000;
 
-/// What to publish.
+/// Work of the publisher.
 pub(super) struct Plan<'a> {
     /// `pulsar://host:port`.
     pub(super) url: String,
-    /// One producer on each.
+    /// Topics, with one producer each.
     pub(super) topics: &'a [String],
     /// Goes into every message.
     pub(super) round: u32,
@@ -39,7 +39,7 @@ pub(super) struct Plan<'a> {
     pub(super) killed: &'a AtomicBool,
 }
 
-/// One producer.
+/// State of one producer.
 struct Lane {
     author: Author,
     sent: u64,

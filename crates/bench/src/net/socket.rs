@@ -18,7 +18,7 @@ const RECORD_BYTES_MAX: usize = (16 << 10) + 512;
 const PENDING_BYTES_MAX: usize = 256 << 10;
 
 thread_local! {
-    /// What was read and is decrypted a moment later.
+    /// Buffer for received bytes that are decrypted next.
     static FILL: RefCell<Vec<u8>> = RefCell::new(vec![0; FILL_BYTES]);
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Socket {
     Tls(Box<TlsSocket>),
 }
 
-/// One with TLS. The handshake goes on as bytes are read and written; what is written before its end waits for it.
+/// Socket with TLS. The handshake proceeds with reads and writes; data written before its end is buffered until then.
 #[derive(Debug)]
 pub(crate) struct TlsSocket {
     stream: TcpStream,

@@ -26,7 +26,7 @@ pub(crate) struct BatchTemplate {
     head: BytesMut,
 }
 
-/// Who a batch is from.
+/// Producer of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Author {
     /// The producer's number on its connection.
@@ -37,7 +37,7 @@ pub(crate) struct Author {
     pub(crate) name: String,
 }
 
-/// When the messages of a batch were due.
+/// Due times of the messages of a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Due {
     /// The first one, monotonic nanoseconds.
@@ -47,7 +47,7 @@ pub struct Due {
 }
 
 impl Due {
-    /// When message `index` of the batch was due.
+    /// Returns the due time of message `index` of the batch.
     pub fn at(&self, index: u32) -> u64 {
         self.first_ns + (f64::from(index) * self.step_ns) as u64
     }

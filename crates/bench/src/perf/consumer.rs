@@ -18,7 +18,7 @@ use super::link::Sessions;
 use super::receive::{Count, ReceiveProtocol, Seats, receive};
 use super::slice::{Control, Teller};
 
-/// One consumer to subscribe.
+/// Consumer to subscribe.
 #[derive(Clone, Debug)]
 pub struct ConsumerPlan {
     /// Its topic or partition.
@@ -31,7 +31,7 @@ pub struct ConsumerPlan {
     pub name: String,
 }
 
-/// How all consumers of a thread receive.
+/// Receive options of all consumers of a thread.
 #[derive(Clone, Debug)]
 pub struct ReceivePlan {
     /// JSON Web Token.
@@ -42,15 +42,15 @@ pub struct ReceivePlan {
     pub connections: u32,
     /// Subscription type.
     pub subscription_type: SubscriptionType,
-    /// How they acknowledge.
+    /// Acknowledgement mode.
     pub ack: AckMode,
     /// Permits granted at first.
     pub receiver_queue: u32,
-    /// Whether new subscriptions begin at the oldest message.
+    /// True if new subscriptions begin at the oldest message.
     pub earliest: bool,
-    /// Whether every consumer must see every producer's first message.
+    /// True if every consumer must receive every producer's first message.
     pub from_first: bool,
-    /// Whether subscriptions are broadcast: any number of consumers, each with all messages (a Pharos broker).
+    /// True if subscriptions are broadcast: any number of consumers, each with all messages (a Pharos broker).
     pub broadcast: bool,
 }
 

@@ -15,7 +15,7 @@ const TOP: f64 = 14.0;
 const RIGHT: f64 = 14.0;
 const COLORS: [&str; 6] = ["#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#57606a"];
 
-/// One line of a plot.
+/// Line of a plot.
 struct Curve {
     name: String,
     points: Vec<(f64, f64)>,

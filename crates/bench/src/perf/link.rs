@@ -1,4 +1,4 @@
-//! One connection of a throughput run, after the handshake, inside an event loop.
+//! Connection of a throughput run, after the handshake, inside an event loop.
 
 use std::net::{SocketAddr, TcpStream};
 
@@ -49,7 +49,8 @@ impl Link {
         })
     }
 
-    /// One read, its frames to `sink`; answers are collected in [`Link::outbound`]. True if the socket is read empty, as far as is known.
+    /// Reads once and passes the frames to `sink`; answers are collected in [`Link::outbound`]. True if the socket is
+    /// read empty, as far as is known.
     ///
     /// # Errors
     /// The connection is lost or the framing broken.

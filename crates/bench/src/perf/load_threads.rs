@@ -19,9 +19,9 @@ use super::producer::{self, PublishPlan};
 use super::slice::{self, Control, Event, SIDES, Side, Slice, Teller};
 use super::summary::{self, Row};
 
-/// How long setting up may take.
+/// Time limit for setting up, in nanoseconds.
 const SETUP_NS: u64 = 300_000_000_000;
-/// How long consumers may go without a message before those still missing count as lost.
+/// Time without a message after which consumers count those still missing as lost, in nanoseconds.
 const DRAIN_NS: u64 = 10_000_000_000;
 
 /// Counts of all sides.
@@ -45,26 +45,26 @@ impl Counts {
     }
 }
 
-/// How [`LoadThreads::watch`] looks on.
+/// Reporting options of [`LoadThreads::watch`].
 pub struct Watch<'a> {
     /// For the progress bar.
     pub what: &'a str,
     /// For how long at most.
     pub length: Duration,
-    /// How often a line is printed.
+    /// Interval of printed lines.
     pub lines: Option<Duration>,
-    /// Where a row per second goes.
+    /// Destination of one row per second.
     pub rows: Option<&'a mut Vec<Row>>,
     /// Looks at the broker for each row.
     pub look: &'a dyn Fn() -> Look,
 }
 
-/// What a broker takes at one moment, as far as it was looked at.
+/// Resource usage of a broker at one moment, as far as it was measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
     /// Resident memory, bytes.
     pub rss_bytes: Option<u64>,
-    /// What its directories take of their devices, bytes.
+    /// Disk usage of its directories, in bytes.
     pub disk_bytes: Option<u64>,
 }
 
@@ -79,17 +79,17 @@ pub struct LoadThreads<'a> {
     /// Publishing threads that have not ended.
     publishing: usize,
     starting: usize,
-    /// How often a published message should be received at once; for the backlog that is shown.
+    /// Expected receives per published message, for the backlog shown in progress reports.
     fanout: f64,
-    /// What a person sees meanwhile.
+    /// Progress display.
     pub(crate) progress: Progress,
     /// Messages sent and receipted by each producer; complete after [`LoadThreads::end_publishing`].
     pub sent: BTreeMap<u32, u64>,
     all: Counts,
     parts: Vec<Counts>,
-    /// Since the running row began.
+    /// Counts since the start of the current row.
     row: Counts,
-    /// Since the last printed line.
+    /// Counts since the last printed line.
     interval: Counts,
 }
 
@@ -174,7 +174,7 @@ impl<'a> LoadThreads<'a> {
         Ok(())
     }
 
-    /// One event, if there is one soon.
+    /// Waits briefly for one event and handles it.
     fn hear(&mut self) -> anyhow::Result<()> {
         let event = self.events.recv_timeout(Duration::from_millis(50));
         event.map_or(Ok(()), |event| self.take(event))
@@ -223,7 +223,7 @@ impl<'a> LoadThreads<'a> {
         &self.all
     }
 
-    /// What belongs to one part; complete after [`LoadThreads::finish`].
+    /// Returns the counts of one part; complete after [`LoadThreads::finish`].
     pub fn part(&self, number: usize) -> Counts {
         self.parts.get(number).cloned().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Whether one consumer got the messages of every producer once and in order.
+//! Check that one consumer got the messages of every producer once and in order.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::slice::Slice;
 /// Skipped messages remembered per consumer, to tell late ones from doubled ones.
 const MISSING_MAX: usize = 1 << 20;
 
-/// What one consumer expects next of each producer.
+/// Next expected message of each producer, for one consumer.
 #[derive(Debug, Default)]
 pub(crate) struct OrderOf {
     expected: Vec<(u32, u64)>,
@@ -18,7 +18,7 @@ pub(crate) struct OrderOf {
 }
 
 impl OrderOf {
-    /// One message. `from_first`: a producer not seen before must begin at 0; otherwise it may begin anywhere.
+    /// Checks one message. `from_first`: a producer not seen before must begin at 0; otherwise it may begin anywhere.
     #[inline]
     pub(super) fn check(&mut self, stamp: &Stamp, from_first: bool, slice: &mut Slice) {
         let known = self

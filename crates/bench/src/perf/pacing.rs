@@ -1,16 +1,15 @@
-//! When messages are due: an open loop that never forgets what it owes.
+//! Due times of messages: an open loop that never skips an overdue message.
 //!
-//! Message `n` is due at `start + n / rate`, whatever happened to the ones before it. A load that waits for a slow broker
-//! therefore reports the wait as latency instead of omitting it.
+//! Message `n` is due at `start + n / rate`, however long the ones before it took. A load that waits for a slow
+//! broker therefore reports the wait as latency instead of omitting it.
 //!
-//! A system wakes sleepers late, and that would be reported as latency of the broker as well; [`Rest`] is what a thread does
-//! against it.
+//! Late wake-ups by the system would be reported as latency of the broker as well; [`Rest`] avoids them.
 
 use std::num::NonZeroU64;
 
 use super::batch::Due;
 
-/// How late the system may wake a load thread, nanoseconds; its own 50 us are more than a broker needs for a message.
+/// Timer slack of a load thread, in nanoseconds; the default of 50 us is more than a broker needs for a message.
 const TIMER_SLACK_NS: u64 = 1_000;
 /// A thread that waits for seldom batches sleeps until so long before they are due and looks at the clock from then on: a
 /// core that was asleep needs part of it to come back.
@@ -18,7 +17,7 @@ const AWAKE_BEFORE_NS: u64 = 100_000;
 /// Batches a second of one thread up to which they are seldom: waiting for them awake costs a tenth of a core at most.
 const SELDOM: f64 = 1_000.0;
 
-/// How a load thread waits.
+/// Sleep policy of a load thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     seldom: bool,
@@ -37,12 +36,12 @@ impl Rest {
         }
     }
 
-    /// Whether a seldom batch is due in `due_ns` and the thread should do nothing else before.
+    /// True if an infrequent batch is due in `due_ns` and the thread should do nothing else before.
     pub(crate) fn is_close(self, due_ns: u64) -> bool {
         self.seldom && due_ns <= 2 * AWAKE_BEFORE_NS
     }
 
-    /// How long to sleep at most when the next batch is due in `due_ns`.
+    /// Returns the maximum time to sleep if the next batch is due in `due_ns`.
     pub(crate) fn sleep_ns(self, due_ns: u64) -> u64 {
         if self.seldom {
             due_ns.saturating_sub(AWAKE_BEFORE_NS)
@@ -61,7 +60,7 @@ pub(crate) struct Pacing {
     batch_delay_ns: u64,
 }
 
-/// What a producer should do now.
+/// Next action of a producer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Turn {
     /// Send this many messages.

@@ -16,7 +16,7 @@ use super::link::Sessions;
 use super::publish::{Heard, LaneStart, OutgoingBatch, Pace, PublishProtocol, publish};
 use super::slice::{Control, Teller};
 
-/// One producer to create.
+/// Producer to create.
 #[derive(Clone, Debug)]
 pub struct ProducerPlan {
     /// Its topic or partition.
@@ -29,7 +29,7 @@ pub struct ProducerPlan {
     pub offset_ns: u64,
 }
 
-/// How all producers of a thread publish.
+/// Publish options of all producers of a thread.
 #[derive(Clone, Debug)]
 pub struct PublishPlan {
     /// JSON Web Token.

@@ -21,10 +21,10 @@ use super::slice::{Control, Event, Side, Slice, Teller};
 const UNSENT_MAX: usize = 1 << 20;
 /// Longest sleep.
 const TICK_NS: u64 = 20_000_000;
-/// How long receipts may take once sending has stopped.
+/// Time limit for outstanding receipts once sending has stopped, in nanoseconds.
 const RECEIPTS_TIMEOUT_NS: u64 = 30_000_000_000;
 
-/// What a protocol brings to a publishing thread.
+/// Protocol implementation of a publishing thread.
 pub trait PublishProtocol {
     /// Most messages in one batch.
     fn capacity(&self) -> u32;
@@ -32,24 +32,24 @@ pub trait PublishProtocol {
     /// Appends what publishes `batch` over connection `link`.
     fn write(&mut self, link: usize, batch: &OutgoingBatch, out: &mut Vec<u8>);
 
-    /// What was written to connection `link` so far leaves now: nothing may be added to it any more.
+    /// Seals the data written to connection `link` so far, which is sent now: nothing may be added to it any more.
     fn seal(&mut self, link: usize) {
         let _ = link;
     }
 
-    /// Whether connection `link` takes a batch of producer `lane` now; if not, it does once it was flushed or a receipt came.
+    /// True if connection `link` accepts a batch of producer `lane` now; if not, it does after a flush or a receipt.
     fn has_room(&self, link: usize, lane: usize) -> bool {
         let _ = (link, lane);
         true
     }
 
-    /// How long the frame is that begins with these bytes, once that is known.
+    /// Returns the length of the frame that begins with these bytes, once it is known.
     ///
     /// # Errors
     /// The broker broke the framing.
     fn whole_len(start: &[u8]) -> Result<Option<usize>, FrameError>;
 
-    /// One whole frame that came on connection `link`.
+    /// Handles one whole frame received on connection `link`.
     ///
     /// # Errors
     /// The frame cannot be read.
@@ -63,15 +63,15 @@ pub struct OutgoingBatch {
     pub lane: usize,
     /// Its number within the run.
     pub source: u32,
-    /// Of the first message.
+    /// Sequence id of the first message.
     pub sequence: u64,
-    /// How many.
+    /// Number of messages.
     pub count: u32,
-    /// When they were due.
+    /// Due times of the messages.
     pub due: Due,
 }
 
-/// What a frame told, and the way to answer it.
+/// Results of a frame, and the buffer for answers to it.
 #[derive(Debug)]
 pub struct Heard<'a> {
     /// Answers are appended here.
@@ -99,7 +99,7 @@ impl Heard<'_> {
     }
 }
 
-/// How all producers of a thread publish.
+/// Publish options of all producers of a thread.
 #[derive(Clone, Debug)]
 pub struct Pace {
     /// Payload bytes.
@@ -114,7 +114,7 @@ pub struct Pace {
     pub window: usize,
 }
 
-/// One producer, ready.
+/// Producer that is ready.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneStart {
     /// The number of its connection.
@@ -131,7 +131,7 @@ struct PendingBatch {
     due: Due,
 }
 
-/// One producer at work.
+/// State of an active producer.
 struct Lane {
     start: LaneStart,
     pacing: Pacing,
@@ -201,7 +201,7 @@ struct Publishing<'a, P> {
     wait_for_room: Vec<Vec<usize>>,
     /// Producers that have not reached the limit.
     unfinished: usize,
-    /// Of one read; kept for its memory.
+    /// Receipts of one read; kept to reuse the allocation.
     receipts: Vec<(usize, u64)>,
 }
 

@@ -19,18 +19,18 @@ const FLUSH_BYTES: usize = 16 << 10;
 /// Producers whose number has this bit wrote the backlog.
 pub const BACKLOG_SOURCE: u32 = 1 << 31;
 
-/// What a protocol brings to a receiving thread.
+/// Protocol implementation of a receiving thread.
 pub trait ReceiveProtocol {
     /// Consumers may have messages from now on: appends what asks for the first ones over connection `link`.
     fn begin(&mut self, link: usize, out: &mut Vec<u8>);
 
-    /// How long the frame is that begins with these bytes, once that is known.
+    /// Returns the length of the frame that begins with these bytes, once it is known.
     ///
     /// # Errors
     /// The broker broke the framing.
     fn whole_len(start: &[u8]) -> Result<Option<usize>, FrameError>;
 
-    /// One whole frame that came on connection `link`; answers go to `out`, messages to `count`.
+    /// Handles one whole frame received on connection `link`; answers go to `out`, messages to `count`.
     ///
     /// # Errors
     /// The frame cannot be read.
@@ -43,14 +43,14 @@ pub trait ReceiveProtocol {
     ) -> Result<(), FrameError>;
 }
 
-/// Who receives.
+/// Consumers of a receiving thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Seats {
     /// Consumers of the thread, numbered from 0.
     pub consumers: usize,
-    /// Whether each of them gets all messages of a producer in order.
+    /// True if each consumer gets all messages of a producer in order.
     pub ordered: bool,
-    /// Whether each must see every producer's first message.
+    /// True if each consumer must receive every producer's first message.
     pub from_first: bool,
 }
 

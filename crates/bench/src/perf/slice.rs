@@ -1,7 +1,7 @@
-//! What a load thread counted, and how it tells.
+//! Counts of a load thread, and their reports.
 //!
-//! A run has *parts* (warm-up, the measured part, what comes after), numbered from 0. A thread ends its running slice as soon
-//! as it notices that a new part has begun, so that every count belongs to one part.
+//! A run has *parts* (warm-up, the measured part, and the rest), numbered from 0. A thread ends its current slice as
+//! soon as it notices that a new part has begun, so that every count belongs to one part.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -9,12 +9,12 @@ use std::sync::mpsc::SyncSender;
 use crate::clock;
 use crate::histogram::Latencies;
 
-/// How often a thread tells.
+/// Report interval of a thread, in nanoseconds.
 pub(crate) const SLICE_NS: u64 = 1_000_000_000;
-/// How often one does whose progress decides when the run ends.
+/// Report interval of a thread whose progress decides when the run ends, in nanoseconds.
 const SHORT_SLICE_NS: u64 = 100_000_000;
 
-/// Which side of the load.
+/// Side of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Publishing.
@@ -46,17 +46,17 @@ pub struct Slice {
     /// Messages that were skipped: a later one of the same producer came, and they have not followed so far. Less than zero
     /// where they followed in a later slice.
     pub gaps: i64,
-    /// Of the messages, those of the backlog.
+    /// Backlog messages among them.
     pub backlog_messages: u64,
     /// Their payload bytes.
     pub backlog_bytes: u64,
-    /// When the last of them came, wall clock, nanoseconds.
+    /// Arrival time of the last of them, wall clock, in nanoseconds.
     pub backlog_at_ns: u64,
     /// From the due time to the receipt, or to the consumer.
     pub latencies: Latencies,
-    /// How late the load thread itself was for what was due: a part of `latencies` that is not the broker's.
+    /// Delays of the load thread itself: the part of `latencies` that the broker did not cause.
     pub late: Option<Box<Latencies>>,
-    /// Of consumers, or readers: from the start of their thread until each was attached.
+    /// Time from the start of the thread until each consumer or reader was attached.
     pub attached: Option<Box<Latencies>>,
 }
 
@@ -102,14 +102,14 @@ pub enum Event {
     Slice(Side, u64, Box<Slice>),
     /// A publisher has sent all it should and has all receipts: messages by source.
     Ended(Vec<(u32, u64)>),
-    /// It cannot go on.
+    /// The thread cannot continue.
     Failed(String),
 }
 
 /// From the parent to its load threads.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// When the load begins, monotonic nanoseconds; 0 while that is not known.
+    /// Start of the load, in monotonic nanoseconds; 0 while unknown.
     start_ns: AtomicU64,
     /// The part of the run that is under way.
     part: AtomicU64,
@@ -129,7 +129,7 @@ impl Control {
         self.start_ns.store(at_ns, Ordering::Release);
     }
 
-    /// When the load began, if it has.
+    /// Returns the start of the load; `None` before it.
     pub fn started(&self) -> Option<u64> {
         let at = self.start_ns.load(Ordering::Acquire);
         (at != 0).then_some(at)
@@ -150,7 +150,7 @@ impl Control {
         self.backlog_open.store(true, Ordering::Release);
     }
 
-    /// Whether consumers of that side may ask for messages.
+    /// True if consumers of that side may request messages.
     pub fn may_receive(&self, side: Side) -> bool {
         side != Side::Backlog || self.backlog_open.load(Ordering::Acquire)
     }
@@ -163,7 +163,7 @@ impl Control {
         }
     }
 
-    /// Whether that side should end.
+    /// True if that side should end.
     pub fn stopped(&self, side: Side) -> bool {
         match side {
             Side::Publish => self.publish_stop.load(Ordering::Acquire),
@@ -176,7 +176,7 @@ impl Control {
         self.abort.store(true, Ordering::Release);
     }
 
-    /// Whether everything should end at once.
+    /// True if everything should end at once.
     pub fn aborted(&self) -> bool {
         self.abort.load(Ordering::Acquire)
     }
@@ -212,7 +212,7 @@ impl Teller {
         self.slice.attached.get_or_insert_default().record(took, 1);
     }
 
-    /// Which side the thread is on.
+    /// Returns the side of the thread.
     pub fn side(&self) -> Side {
         self.side
     }

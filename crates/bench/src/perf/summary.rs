@@ -1,4 +1,5 @@
-//! What a throughput run found: one row per interval, totals, and their JSON under the keys of OpenMessaging Benchmark.
+//! Results of a throughput run: one row per interval, totals, and their JSON under the keys of OpenMessaging
+//! Benchmark.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -9,7 +10,7 @@ use crate::procfs::ProcessSample;
 use super::load_threads::Counts;
 use super::slice::{Side, Slice};
 
-/// One interval of a run.
+/// Results of one interval of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     /// End of the interval since the measured part began, seconds.
@@ -26,18 +27,18 @@ pub struct Row {
     pub backlog: u64,
     /// Broker memory at its end, bytes, where that was looked at.
     pub rss_bytes: Option<u64>,
-    /// What the broker's directories took at its end, bytes, where that was looked at.
+    /// Disk usage of the broker's directories at the end of the interval, in bytes, if measured.
     pub disk_bytes: Option<u64>,
 }
 
 /// A whole run.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// What was run, for the heading.
+    /// Name of the run, for the heading.
     pub title: String,
     /// Facts of the workload, for the JSON.
     pub workload: Map<String, Value>,
-    /// One per second.
+    /// Rows, one per second.
     pub rows: Vec<Row>,
     /// Sum over the measured part.
     pub publish: Slice,
@@ -51,7 +52,7 @@ pub struct Summary {
     pub lost: u64,
     /// Out of order or doubled, warm-up included.
     pub out_of_order: u64,
-    /// Not as they were sent, warm-up included.
+    /// Messages with a changed body, warm-up included.
     pub damaged: u64,
     /// Broker CPU over the measured part, seconds.
     pub broker_cpu_seconds: Option<f64>,

@@ -16,17 +16,17 @@ use crate::target::Target;
 use super::consumer::{ConsumerPlan, ReceivePlan};
 use super::producer::{ProducerPlan, PublishPlan};
 
-/// Who does what.
+/// Work of all load threads.
 pub(super) struct Workload {
     /// For the heading.
     pub(super) title: String,
     /// For the JSON.
     pub(super) facts: Map<String, Value>,
-    /// One per publishing thread.
+    /// Plans, one per publishing thread.
     pub(super) publishers: Vec<PublishPlan>,
-    /// One per receiving thread.
+    /// Plans, one per receiving thread.
     pub(super) receivers: Vec<ReceivePlan>,
-    /// How often each message should be received.
+    /// Expected receives per message.
     pub(super) subscriptions: u64,
 }
 
@@ -66,7 +66,7 @@ impl Workload {
         })
     }
 
-    /// Whether the run sees both ends of every message.
+    /// True if the run both publishes and receives every message.
     pub(super) fn is_e2e(&self) -> bool {
         !self.publishers.is_empty() && !self.receivers.is_empty()
     }

@@ -8,7 +8,7 @@ const MESSAGE_FIELD: u64 = (9 << 3) | 2;
 const BROKER_ENTRY_MAGIC: [u8; 2] = [0x0e, 0x02];
 const CHECKSUM_MAGIC: [u8; 2] = [0x0e, 0x01];
 
-/// Which consumer and which entry a `MESSAGE` is for.
+/// Consumer and entry of a `MESSAGE`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delivery {
     /// The id this client gave the consumer.
@@ -19,7 +19,7 @@ pub(crate) struct Delivery {
     pub(crate) entry_id: u64,
     /// Partition of the topic, two's complement; 0 when the broker left it out, see `has_partition`.
     pub(crate) partition: u64,
-    /// Whether `partition` was there; an ack repeats it.
+    /// True if `partition` was present; an acknowledgement repeats it.
     pub(crate) has_partition: bool,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn parse_content(mut part: &[u8]) -> Option<Content<'_>> {
     })
 }
 
-/// What a consumer wants from `MessageMetadata`.
+/// Fields of `MessageMetadata` that a consumer needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MetadataPeek {
     /// `num_messages_in_batch`; absent for a message that is not in a batch.

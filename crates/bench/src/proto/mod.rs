@@ -1,8 +1,8 @@
-//! What the load tool knows of the Pulsar wire, tuned for its own hot paths.
+//! Pulsar protocol of the load tool, tuned for its own hot paths.
 //!
 //! A load tool shares the machine with the broker it measures, so each delivered message must cost next to nothing.
-//! [`message`] reads the few numbers of a `MESSAGE` in place; [`ack`] writes `ACK` frames by hand. Everything rare goes
-//! through `pharos-wire` in [`command`].
+//! [`message`] reads the few numbers of a `MESSAGE` in place; [`ack`] writes `ACK` frames by hand. Everything rare
+//! goes through `pharos-wire` in [`command`].
 
 pub(crate) mod ack;
 pub(crate) mod command;

@@ -1,22 +1,22 @@
-//! What a benchmark message holds: a stamp and a body that follows from it.
+//! Payload of a benchmark message: a stamp, and a body derived from it.
 //!
-//! Layout, big-endian: magic (8), sequence (8), sent at (8, ns), source (4), body. The body is a piece of one fixed text that
-//! begins elsewhere for each message, so that a consumer can tell a message's own bytes from another's. Which clock
-//! `sent at` is read from is the benchmark's own choice; publisher and consumers must agree.
+//! Layout, big-endian: magic (8), sequence (8), sent at (8, ns), source (4), body. The body is a piece of one fixed
+//! text that begins at a different offset for each message, so that a consumer can tell a message's own bytes from
+//! another's. Each benchmark chooses the clock of `sent at`; publisher and consumers must agree.
 
 /// Bytes of the stamp; no benchmark message is smaller.
 pub const STAMP_BYTES: usize = 28;
 
 const MAGIC: [u8; 8] = *b"PHAROSB1";
 
-/// What a benchmark message says of itself.
+/// Stamp of a benchmark message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Number of the message within its source, from 0.
     pub sequence: u64,
-    /// When it was, or should have been, sent; nanoseconds.
+    /// Time at which it was, or should have been, sent, in nanoseconds.
     pub sent_ns: u64,
-    /// Which producer made it.
+    /// Number of its producer.
     pub source: u32,
 }
 
@@ -67,7 +67,7 @@ impl Default for Bodies {
 }
 
 impl Bodies {
-    /// Where the body of a message begins in the text.
+    /// Returns the offset in the text at which the body of a message begins.
     fn start(stamp: &Stamp) -> usize {
         // The factor is odd, so that a run of `TEXT_BYTES` messages has as many different beginnings.
         let mixed = stamp.sequence.wrapping_mul(0x9e37_79b1);
@@ -99,7 +99,7 @@ impl Bodies {
         }
     }
 
-    /// Whether `payload`, from which `stamp` was read, has the body that belongs to it.
+    /// True if `payload`, from which `stamp` was read, has the body that belongs to it.
     #[inline]
     pub fn is_right(&self, stamp: &Stamp, payload: &[u8]) -> bool {
         let mut rest = payload.get(STAMP_BYTES..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a workload file says should come out, and whether it did.
+//! Expected results of a workload file, and their evaluation.
 
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use super::file::Params;
 use super::metric::{self, Figures};
 use super::outcome::CaseOutcome;
 
-/// One expectation. It holds for every case that `case` selects; with `of`, for the ratio to that.
+/// Expectation. It applies to every case that `case` selects; with `of`, to the ratio to that.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Expect {
@@ -25,17 +25,17 @@ pub(super) struct Expect {
     pub(super) max: Option<f64>,
     /// At least.
     pub(super) min: Option<f64>,
-    /// What would be better still; only reported.
+    /// Stretch goal; only reported.
     pub(super) stretch: Option<f64>,
 }
 
-/// Whether an expectation was met in one case.
+/// Result of an expectation in one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
-    /// It was.
+    /// The expectation was met.
     Met,
-    /// It was not.
+    /// The expectation was not met.
     NotMet,
     /// The case, or the one to compare with, was not run or was refused.
     NotMeasured,
@@ -65,9 +65,9 @@ pub(super) struct Judged {
     pub(super) value: Option<f64>,
     /// The limit as text: `<= 1.5`.
     pub(super) limit: String,
-    /// Whether the stretch goal was reached too, where there is one and the verdict is met.
+    /// True if the stretch goal was reached too; `None` without one, or if the verdict is not met.
     pub(super) stretch_met: Option<bool>,
-    /// How the value came about, where it is a ratio, or why there is none.
+    /// Calculation of the value, if it is a ratio, or the reason why there is none.
     pub(super) detail: String,
 }
 
@@ -171,7 +171,7 @@ impl Expect {
     }
 }
 
-/// Whether a case has all these values.
+/// True if a case has all these values.
 fn matches(wanted: &Table, case: &CaseOutcome) -> bool {
     wanted.iter().all(|(key, value)| {
         if key == "name" {

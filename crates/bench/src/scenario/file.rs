@@ -46,7 +46,7 @@ use super::metric::{self, METRICS, Metric};
 /// Parameters of a case by key; those of the broker begin with [`BROKER`].
 pub(super) type Params = BTreeMap<String, Value>;
 
-/// What keys of the broker's settings begin with.
+/// Prefix of keys with settings of the broker.
 pub(super) const BROKER: &str = "broker.";
 
 #[derive(Debug, Deserialize)]
@@ -81,9 +81,9 @@ struct Vary {
 pub(super) struct Scenario {
     /// The file's name without its ending.
     pub(super) name: String,
-    /// One line.
+    /// Title, in one line.
     pub(super) title: String,
-    /// What is measured and how to scale it.
+    /// Purpose of the measurement, and how to scale it.
     pub(super) about: String,
     /// Figures of the table.
     pub(super) columns: Vec<&'static Metric>,
@@ -91,20 +91,20 @@ pub(super) struct Scenario {
     pub(super) relative: Vec<&'static Metric>,
     /// In the order in which they run.
     pub(super) cases: Vec<Case>,
-    /// What should come out.
+    /// Expected results.
     pub(super) expect: Vec<Expect>,
 }
 
-/// One case.
+/// Case of a workload.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     /// The name of its `[[case]]`; empty without.
     pub(super) name: String,
-    /// What sets it apart from the others.
+    /// Parameters that distinguish it from the other cases.
     pub(super) label: String,
     /// Everything that was said about it.
     pub(super) params: Params,
-    /// The same, understood.
+    /// Parsed parameters.
     pub(super) load: Load,
 }
 

@@ -11,7 +11,7 @@ use crate::proto::payload::STAMP_BYTES;
 use super::file::{BROKER, Params};
 use super::values::{Rate, Size, Span};
 
-/// What one case does. Readers are *hot* when they follow the tail, *cold* when they read what was stored before.
+/// Work of one case. Readers are *hot* if they follow the tail, *cold* if they read the stored backlog.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Load {
@@ -41,13 +41,13 @@ pub(super) struct Load {
     pub(super) cold_readers: u32,
     /// Bytes stored before the run for all cold readers together.
     pub(super) backlog: Size,
-    /// Whether the broker is stopped and started between storing and reading, so that nothing is in its memory.
+    /// True if the broker is restarted between storing and reading, so that nothing is in its memory.
     pub(super) restart: bool,
-    /// Whether it is killed instead, so that it finds its journals as a crash leaves them.
+    /// True if the broker is killed instead, so that it finds its journals as after a crash.
     pub(super) kill: bool,
     /// Messages a reader is ready to take.
     pub(super) receiver_queue: u32,
-    /// How readers acknowledge.
+    /// Acknowledgement mode of readers.
     pub(super) ack: AckMode,
     /// Subscription type.
     pub(super) subscription_type: SubscriptionType,
@@ -63,7 +63,7 @@ pub(super) struct Load {
     pub(super) connections: u32,
     /// Journal directories of the broker, dealt out over the directories of `--data-dir`.
     pub(super) journals: u32,
-    /// How long the device's limits are measured before the case, each; 0 leaves them out.
+    /// Duration of each measurement of the device's limits before the case; 0 skips them.
     pub(super) probe: Span,
     /// Bytes of the file that is written and read for that.
     pub(super) probe_size: Size,
@@ -107,7 +107,7 @@ impl Default for Load {
 }
 
 impl Load {
-    /// What the parameters say, those of the broker left aside.
+    /// Parses the parameters, except those of the broker.
     pub(super) fn of(params: &Params) -> anyhow::Result<Self> {
         let own = params.iter().filter(|(key, _)| !key.starts_with(BROKER));
         let table: Table = own.map(|(key, value)| (key.clone(), value.clone())).collect();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// Where and with what the figures were made.
+/// Machine and build that produced the figures.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
     /// Processor as the kernel names it.
@@ -49,7 +49,7 @@ impl Machine {
         }
     }
 
-    /// One line.
+    /// Returns a description in one line.
     pub fn line(&self) -> String {
         format!(
             "{} cores ({}), {:.0} GiB, Linux {}, data on {}, load average before {}",
@@ -91,7 +91,7 @@ fn storage(mounts: &str, path: &Path) -> String {
     best.map_or_else(|| "unknown".to_owned(), |(_, storage)| storage)
 }
 
-/// Whether this program was built from a commit and nothing else.
+/// True if this program was built from a commit without local changes.
 pub fn is_clean() -> bool {
     option_env!("PHAROS_COMMIT").is_some_and(|commit| !commit.ends_with('+'))
 }

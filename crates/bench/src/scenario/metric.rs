@@ -14,7 +14,7 @@ use super::probe::Limits;
 /// Figures of a case by name; what was not measured is not there.
 pub(super) type Figures = BTreeMap<&'static str, f64>;
 
-/// One figure.
+/// Measured figure.
 #[derive(Debug)]
 pub(super) struct Metric {
     /// Its name in workload files and JSON.
@@ -27,7 +27,7 @@ pub(super) struct Metric {
     pub(super) brief: &'static str,
     /// In words, with the unit.
     pub(super) about: &'static str,
-    /// Whether tables show it unless told otherwise.
+    /// True if tables show it by default.
     pub(super) shown: bool,
 }
 

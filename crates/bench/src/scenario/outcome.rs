@@ -1,4 +1,4 @@
-//! What came of a case, and of all of them.
+//! Results of one case, and of a workload file.
 
 use serde_json::{Map, Value, json};
 
@@ -10,22 +10,22 @@ use super::machine::Machine;
 use super::metric::Figures;
 use super::slices::SliceRow;
 
-/// What came of one case.
+/// Result of one case.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CaseOutcome {
     /// The name of its `[[case]]`; empty without.
     pub(super) name: String,
-    /// What sets it apart.
+    /// Parameters that distinguish it from the other cases.
     pub(super) label: String,
-    /// What it was run with.
+    /// Parameters of the run.
     pub(super) params: Params,
     /// The figures; none when it was not run to its end.
     pub(super) figures: Figures,
-    /// Why it was not run to its end.
+    /// Reason why it was not run to its end.
     pub(super) failure: Option<String>,
     /// The broker would not start with these settings: no fault of the run.
     pub(super) refused: bool,
-    /// What a reader of the figures should know.
+    /// Notes for readers of the figures.
     pub(super) notes: Vec<String>,
     /// Slice by slice, where the case asks for that; of the last round.
     pub(super) slices: Vec<SliceRow>,
@@ -34,7 +34,8 @@ pub(super) struct CaseOutcome {
 }
 
 impl CaseOutcome {
-    /// Whether messages were lost, doubled or out of order, or the case failed in another way than by refusal.
+    /// True if messages were lost, duplicated, damaged or out of order, or the case failed for another reason than
+    /// refused settings.
     pub(super) fn is_faulty(&self) -> bool {
         let counts = ["lost", "duplicates", "out_of_order", "damaged"];
         let wrong = |name: &&str| self.figures.get(*name).is_some_and(|count| *count > 0.0);
@@ -85,17 +86,17 @@ impl CaseOutcome {
     }
 }
 
-/// What came of a whole workload file.
+/// Result of a workload file.
 pub(super) struct Outcome<'a> {
-    /// What was asked for.
+    /// Scenario that was run.
     pub(super) scenario: &'a Scenario,
-    /// Where it was run.
+    /// Machine that it was run on.
     pub(super) machine: Machine,
-    /// How it was started.
+    /// Command line of the run.
     pub(super) command: String,
-    /// When it began, seconds since the Unix epoch.
+    /// Start time, in seconds since the Unix epoch.
     pub(super) began_unix_s: u64,
-    /// How often each case was run.
+    /// Number of runs of each case.
     pub(super) rounds: u32,
     /// All cases run.
     pub(super) cases: Vec<CaseOutcome>,
@@ -104,12 +105,12 @@ pub(super) struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// Whether a case failed or its messages were not as they should be.
+    /// True if a case failed or its messages were not delivered correctly.
     pub(super) fn is_faulty(&self) -> bool {
         self.cases.iter().any(CaseOutcome::is_faulty)
     }
 
-    /// Whether all expectations were met.
+    /// True if all expectations were met.
     pub(super) fn all_met(&self) -> bool {
         self.judged.iter().all(|judged| judged.verdict == Verdict::Met)
     }

@@ -1,4 +1,4 @@
-//! Who publishes where and who reads what, from the load of a case.
+//! Assignment of producers and readers to topics, from the load of a case.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use crate::perf::receive::BACKLOG_SOURCE;
 
 use super::load::Load;
 
-/// What names of subscriptions and consumers begin with.
+/// Prefixes of subscription and consumer names.
 const HOT: &str = "hot";
 const COLD: &str = "cold";
 
@@ -74,7 +74,7 @@ impl Plan {
         }
     }
 
-    /// How many hot readers a published message has on average.
+    /// Returns the average number of hot readers of a published message.
     pub(super) fn fanout(&self) -> f64 {
         let read: u64 = self
             .hot_by_topic
@@ -107,7 +107,8 @@ impl Plan {
     }
 }
 
-/// How many of `count` readers each topic gets, dealt out from topic number `first` on.
+/// Returns the number of readers per topic, with `count` readers distributed round-robin from topic number `first`
+/// on.
 fn dealt(first: usize, count: usize, topics: usize) -> BTreeMap<usize, u64> {
     let mut by_topic = BTreeMap::new();
     for number in first..first + count {

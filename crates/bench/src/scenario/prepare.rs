@@ -1,4 +1,4 @@
-//! What a case finds when it begins: the devices measured, and a broker started with its settings.
+//! Preparation of a case: measurement of the devices, and the start of a broker with its settings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,20 +21,21 @@ const JOURNAL_DIRS: &str = "storage.journal_dirs";
 pub(super) struct Prepared {
     /// It.
     pub(super) target: Target,
-    /// What its devices can do.
+    /// Limits of its devices.
     pub(super) limits: Option<Limits>,
-    /// Where they can be asked again, if they are to be.
+    /// Directories for measuring them again, if requested.
     pub(super) places: Option<Places>,
 }
 
 /// Directories of a broker, which stay until this is dropped.
 pub(super) struct Places {
-    /// One for each journal, on its device.
+    /// Directories, one for each journal, on its device.
     pub(super) journals: Vec<PathBuf>,
     _home: Arc<BrokerHome>,
 }
 
-/// What a broker says last, without the name of a settings file that is gone by the time it is read.
+/// Returns the last line of a broker's output, without the name of a settings file that no longer exists when the
+/// line is read.
 pub(super) fn last_words(said: &str) -> &str {
     let last = said.lines().rev().find(|line| !line.trim().is_empty());
     let last = last.unwrap_or("it said nothing").trim();

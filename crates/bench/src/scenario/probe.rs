@@ -1,6 +1,6 @@
-//! What the devices themselves can do, measured right before a case in the directories its broker will use.
+//! Limits of the devices, measured right before a case in the directories that its broker will use.
 //!
-//! Writes are as a journal makes them: one after the other into a file whose blocks exist, past the page cache, each followed
+//! Writes are like those of a journal: sequential, into a file whose blocks exist, past the page cache, each followed
 //! by a sync. Reads are 1 MiB, past the page cache, one at a time. The files are removed afterwards.
 
 use std::path::{Path, PathBuf};
@@ -25,21 +25,21 @@ const SMALL: usize = 4096;
 /// Between small writes to a device that has little to do.
 const REST: Duration = Duration::from_millis(10);
 
-/// What was found.
+/// Measured limits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limits {
     /// Synced sequential writes, MB a second, all directories at once.
     pub(super) sync_mb_s: f64,
-    /// One such write and sync.
+    /// Duration of one such write and sync.
     pub(super) sync: Latencies,
-    /// One write of 4 KiB and its sync, first directory, nothing else going on.
+    /// Duration of a write of 4 KiB and its sync, in the first directory, without other load.
     pub(super) small: Latencies,
-    /// The same when the file, the device and the core have rested for 10 ms before. A file system may have more to write
-    /// then: the file's time of change, which it keeps to a few milliseconds.
+    /// The same after 10 ms without use of the file, the device and the core. A file system may have more to write
+    /// then: the file's change time, which it keeps to a few milliseconds.
     pub(super) rested: Latencies,
     /// Sequential reads, MB a second, first directory.
     pub(super) read_mb_s: f64,
-    /// Whether the page cache was really passed by; some file systems cannot.
+    /// True if the page cache was bypassed; some file systems do not support that.
     pub(super) direct: bool,
 }
 
@@ -97,7 +97,7 @@ impl ProbeFile {
         Ok((rate(at * write as u64, now - from_ns), latencies))
     }
 
-    /// The same with `rest` before each write; only the writes and syncs are timed.
+    /// Measures the same with `rest` before each write; only the writes and syncs are timed.
     fn write_rested(&self, write: usize, rest: Duration, length: Duration) -> anyhow::Result<Latencies> {
         let buf = filled(write);
         let mut latencies = Latencies::default();
@@ -153,7 +153,8 @@ pub(super) fn measure(load: &Load, data: &Path, journals: &[PathBuf]) -> anyhow:
     Ok(limits)
 }
 
-/// What the devices behind `journals` do with synced writes of about `bytes`, MB a second: the size rounded up to whole blocks.
+/// Returns the throughput of synced writes of about `bytes` on the devices of `journals`, in MB a second. The size is
+/// rounded up to whole blocks.
 pub(super) fn groups(load: &Load, journals: &[PathBuf], bytes: f64) -> anyhow::Result<f64> {
     let write = (bytes as usize).next_multiple_of(SMALL).clamp(SMALL, GROUP_MAX);
     let size = load.probe_size.0.max(write as u64);

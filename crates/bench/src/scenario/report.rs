@@ -121,7 +121,7 @@ fn table(columns: &[Column], rows: usize) -> String {
     lines.join("\n")
 }
 
-/// One line per expectation and case.
+/// Returns one line per expectation and case.
 fn verdicts(judged: &[Judged]) -> Vec<String> {
     let line = |judged: &Judged| {
         let mut line = format!("{:<12}  {}", judged.verdict.word(), judged.what);

@@ -8,7 +8,8 @@ use super::outcome::CaseOutcome;
 /// Figures that say what went wrong: one bad round is enough.
 const WORST: [&str; 4] = ["lost", "duplicates", "out_of_order", "damaged"];
 
-/// One case of all rounds, with the median of each figure. `told`: the figures whose values in each round are noted.
+/// Combines the rounds of one case, with the median of each figure. `told`: figures whose value in each round is
+/// noted.
 pub(super) fn combine(rounds: Vec<CaseOutcome>, told: &[&str]) -> CaseOutcome {
     let mut all = rounds.last().cloned().unwrap_or_default();
     if rounds.len() < 2 {

@@ -1,5 +1,5 @@
-//! One case from an empty directory to its figures: probe the devices, start a broker, store the backlog, forget it, load,
-//! measure, and read everything to its end.
+//! Run of one case, from an empty directory to its figures: probe the devices, start a broker, store the backlog,
+//! drop it from memory, load, measure, and read everything to its end.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,14 +32,14 @@ use super::slices;
 
 /// The broker's count of group commits.
 const GROUPS: &str = "pharos_storage_groups_total";
-/// What its start read from the journals.
+/// Metric with the bytes that its start read from the journals.
 const REPLAYED: &str = "pharos_storage_replayed_bytes";
 
-/// What all cases have in common.
+/// Context common to all cases.
 pub(super) struct Around<'a> {
     /// The broker to measure, if one runs already.
     pub(super) target: &'a TargetArgs,
-    /// Where brokers of the run's own keep their data.
+    /// Data directories of brokers that the run starts.
     pub(super) data_dirs: &'a [PathBuf],
     /// Set when Ctrl-C was pressed.
     pub(super) stop: &'a AtomicBool,
@@ -289,7 +289,7 @@ fn start(threads: &mut LoadThreads<'_>, plan: &Plan) -> anyhow::Result<()> {
     threads.await_ready()
 }
 
-/// Whether every reader got every message once, in order and as it was sent, from the first to the last.
+/// Checks that every reader got every message once, in order and unchanged, from the first to the last.
 fn check(
     threads: &LoadThreads<'_>,
     hot: u64,

@@ -12,7 +12,7 @@ use crate::perf::summary::{Row, Summary};
 
 use super::metric::{self, Figures};
 
-/// One slice of the measured part.
+/// Results of one slice of the measured part.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SliceRow {
@@ -29,7 +29,7 @@ pub(super) struct SliceRow {
     e2e_p99_ms: f64,
     /// Resident memory of the broker at its end, MB.
     rss_mb: Option<f64>,
-    /// What the broker's directories take of their devices at its end, MB.
+    /// Disk usage of the broker's directories at the end of the slice, in MB.
     disk_mb: Option<f64>,
 }
 

@@ -19,20 +19,20 @@ use crate::metadata::LedgerMetadata;
 use crate::net::Mailbox;
 use crate::wire::{LongPoll, ReadRequest, ReadTarget, Request, Response, Status};
 
-/// How long bookies wait for something new.
+/// Maximum time that bookies wait for new entries.
 const POLL: Duration = Duration::from_secs(5);
-/// What is known of a followed ledger is looked up again after this time, in nanoseconds: its bookies may have changed.
+/// Time after which the metadata of a followed ledger is read again, in nanoseconds: its bookies may have changed.
 const KNOWN_NANOS: u64 = 10_000_000_000;
-/// How long a ledger is left alone of which no bookie has anything: nothing was written to it yet.
+/// Pause before a ledger without entries on any bookie is read again: nothing was written to it yet.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What is known of a ledger that is followed.
+/// Metadata of a followed ledger.
 #[derive(Clone)]
 pub(super) struct Followed {
     pub(super) metadata: Arc<LedgerMetadata>,
     /// Entries before it are confirmed.
     pub(super) end: EntryId,
-    /// When the metadata was read.
+    /// Time of the read.
     at: Nanos,
 }
 
@@ -137,7 +137,7 @@ async fn poll(inner: &Inner, ledger: LedgerId, metadata: &LedgerMetadata, beyond
 }
 
 impl Inner {
-    /// What is known of a followed ledger, while it is of now.
+    /// Returns the metadata of a followed ledger, unless it is outdated.
     pub(super) fn known_of(&self, ledger: LedgerId) -> Option<Followed> {
         let now = clock::now();
         let followed = lock(&self.followed).get(&ledger).cloned()?;

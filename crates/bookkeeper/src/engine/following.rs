@@ -1,4 +1,4 @@
-//! What the engine's thread keeps up with: bookies that come and go, where they stand, the room they have.
+//! Updates that the engine's thread follows: the bookies, their racks and their free disk space.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the engine did and how long it took, by operation.
+//! Counters and durations of the engine, by operation.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,10 +50,10 @@ impl Operation {
     }
 }
 
-/// How an operation went since the start.
+/// Counters of an operation since the start.
 #[derive(Clone, Debug)]
 pub struct OperationFigures {
-    /// Which.
+    /// The operation.
     pub operation: Operation,
     /// Durations of those that succeeded.
     pub succeeded: Histogram,
@@ -61,10 +61,10 @@ pub struct OperationFigures {
     pub failed: Histogram,
 }
 
-/// What the engine counted since the start.
+/// Counters of the engine since the start.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// One for each operation.
+    /// Counters of each operation.
     pub operations: Vec<OperationFigures>,
     /// Times that bookies of a ledger that is written were exchanged.
     pub ensemble_changes: u64,
@@ -87,7 +87,7 @@ impl Meters {
         self.record_all(operation, [began].into_iter(), is_ok);
     }
 
-    /// Of several that end now.
+    /// Records several operations that end now.
     pub(super) fn record_all(&self, operation: Operation, began: impl Iterator<Item = Nanos>, is_ok: bool) {
         let Some(slot) = self.operations.get(operation.index()) else {
             return;

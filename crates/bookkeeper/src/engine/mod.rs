@@ -49,10 +49,10 @@ pub use options::{Options, entry_bytes_max};
 
 /// Closed ledgers whose metadata is remembered.
 const REMEMBERED_MAX: usize = 10_000;
-/// How long the metadata store is left alone after it failed.
+/// Pause after a failure of the metadata store.
 const STORE_PAUSE: Duration = Duration::from_millis(200);
 
-/// Why an engine did not start.
+/// Failure to start an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The metadata store does not say which bookies there are.
@@ -69,7 +69,7 @@ pub struct BookKeeper {
     thread: Mutex<Option<ShardThread>>,
 }
 
-/// What all ledgers of an engine share.
+/// State shared by all ledgers of an engine.
 struct Inner {
     options: Options,
     store: LedgerStore,
@@ -86,7 +86,7 @@ struct Inner {
     /// Payload bytes that wait for their ack quorum.
     pending_bytes: AtomicUsize,
     meters: Meters,
-    /// Why nothing is taken any more.
+    /// Fault that ended the engine, if any.
     ended: Mutex<Option<Arc<StorageFault>>>,
 }
 
@@ -147,7 +147,7 @@ impl BookKeeper {
         bookies.iter().map(|bookie| bookie.as_str().to_owned()).collect()
     }
 
-    /// What it counted since the start.
+    /// Returns the counters since the start.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let pending = self.inner.pending_bytes.load(Ordering::Relaxed);
@@ -240,7 +240,8 @@ impl Inner {
         connection.send(request, timeout, reply);
     }
 
-    /// Which connection the bookie answers on, inside a reply with an answer; a later one has a higher number.
+    /// Returns the number of the connection on which the bookie answers, inside a reply with an answer; a later
+    /// connection has a higher number.
     fn connection_number(&self, bookie: &BookieId) -> u64 {
         lock(&self.connections).get(bookie).map_or(0, Connection::number)
     }

@@ -1,4 +1,4 @@
-//! How an engine is set up.
+//! Settings of an engine.
 
 use pharos_types::Login;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::machine::EnsembleChange;
 use crate::placement::PlacementOptions;
 use crate::quorum::Quorum;
 
-/// What a frame has beside its payload, and some.
+/// Upper bound for the part of a frame beside its payload, in bytes.
 const FRAME_HEAD_MAX: usize = 1 << 10;
 
 /// The largest entry where bookies take frames of so many bytes.
@@ -21,47 +21,47 @@ pub fn entry_bytes_max(frame_bytes_max: usize) -> usize {
     frame_bytes_max.saturating_sub(FRAME_HEAD_MAX)
 }
 
-/// How an engine writes and reads.
+/// Settings for writing and reading.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of new ledgers that are not created with another.
+    /// Quorum of new ledgers that are not created with another.
     pub quorum: Quorum,
-    /// Of new ledgers.
+    /// Digest type of new ledgers.
     pub digest: DigestType,
-    /// Of new ledgers; Pulsar's is empty.
+    /// Password of new ledgers; Pulsar's is empty.
     pub password: Bytes,
     /// Stands in the metadata of new ledgers, beside what each is created with.
     pub custom: BTreeMap<String, Bytes>,
-    /// When a bookie that fails is exchanged.
+    /// Policy for the replacement of a bookie that fails.
     pub change: EnsembleChange,
-    /// How bookies are chosen.
+    /// Policy for the choice of bookies.
     pub placement: PlacementOptions,
     /// The key of the metadata store where operators describe racks and groups of bookies; Pulsar's is `bookies`.
     pub racks_key: String,
-    /// How often bookies are asked for the room on their disks, where they are chosen by it.
+    /// Interval at which bookies are asked for the free space on their disks, if they are chosen by it.
     pub free_disk_interval: Duration,
-    /// How often bookies sync ledgers of the weaker durabilities; see the engine.
+    /// Interval at which bookies sync ledgers of the weaker durabilities; see the engine.
     pub force_interval: Duration,
-    /// How often a writer that appends nothing tells bookies how far its ledger is confirmed, so that readers elsewhere see its last
-    /// entries. `None`: never; they see them once another entry follows, or the ledger is closed.
+    /// Interval at which an idle writer sends its last-add-confirmed to bookies, so that readers elsewhere see its
+    /// last entries. `None`: never; they see them once another entry follows, or the ledger is closed.
     pub explicit_lac_interval: Option<Duration>,
-    /// How long a bookie may take to store an entry.
+    /// Time limit for a bookie to store an entry.
     pub add_timeout: Duration,
-    /// How long a bookie may take to give one.
+    /// Time limit for a bookie to return an entry.
     pub read_timeout: Duration,
     /// After this time another bookie is asked for the same entry as well.
     pub speculative_after: Duration,
-    /// How long a bookie that gave an entry late or not at all is asked last.
+    /// Time for which a bookie that returned an entry late or not at all is asked last.
     pub slow_bookie_time: Duration,
-    /// How connections to bookies are encrypted, and with which certificate we show who we are. `None`: not at all. A bookie that does
-    /// not speak TLS is not talked to otherwise.
+    /// TLS settings and client certificate for connections to bookies. `None`: no encryption. With TLS, a bookie that
+    /// does not support it is not used.
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// Who we are to bookies that ask for it by SASL with DIGEST-MD5, after TLS if there is any. `None`: a bookie that asks is not
-    /// talked to.
+    /// Login for bookies that require SASL with DIGEST-MD5, after TLS if there is any. `None`: a bookie that requires
+    /// a login is not used.
     pub login: Option<Login>,
-    /// How long connecting to a bookie may take.
+    /// Time limit for connecting to a bookie.
     pub connect_timeout: Duration,
-    /// How long a bookie that failed gets nothing new, if there are others.
+    /// Time for which a bookie that failed gets nothing new, if there are others.
     pub quarantine: Duration,
     /// Payload bytes that may wait for their ack quorum, over all ledgers. More are refused as `Overloaded`.
     pub pending_bytes_max: usize,

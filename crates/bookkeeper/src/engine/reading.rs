@@ -20,10 +20,10 @@ const BATCH_MAX: usize = 32;
 /// Entries asked for before it is known how large they are.
 const BATCH_FIRST: usize = 4;
 
-/// What a bookie said of an entry.
+/// Answer of a bookie to a read of an entry.
 type EntryAnswer = (BookieId, Result<Option<Entry>, CallError>);
 
-/// How much to read.
+/// Range of a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) first: EntryId,
@@ -125,7 +125,7 @@ async fn read_unconfirmed_entry(
     }
 }
 
-/// Where a ledger's entries are, and where those end that may be read.
+/// Reads a ledger's metadata and the end of its readable entries.
 pub(super) async fn look_up(
     inner: &Arc<Inner>,
     ledger: LedgerId,
@@ -154,7 +154,7 @@ pub(super) async fn look_up(
     Ok((metadata, EntryId(lac.map_or(0, |lac| lac.0 + 1))))
 }
 
-/// How far the ledger of another writer is confirmed, as far as its bookies know.
+/// Returns the last-add-confirmed of another writer's ledger, as far as its bookies know it.
 async fn last_add_confirmed(
     inner: &Inner,
     ledger: LedgerId,

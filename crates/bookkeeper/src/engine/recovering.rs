@@ -14,7 +14,7 @@ use crate::metadata::{BookieId, LedgerMetadata, State};
 use crate::net::Mailbox;
 use crate::wire::{AddRequest, ReadRequest, ReadTarget, Request, Response, Status};
 
-/// What comes back to a recovery.
+/// Event for a recovery.
 enum Event {
     Metadata(MetadataAnswer),
     Newest(u32, usize, Result<Option<Entry>, CallError>),
@@ -52,7 +52,7 @@ pub(super) async fn recover(inner: Arc<Inner>, ledger: LedgerId) -> Result<Seale
     }
 }
 
-/// What a closed ledger holds.
+/// Returns the content of a closed ledger.
 pub(super) fn sealed(metadata: &LedgerMetadata) -> Option<Sealed> {
     match metadata.state {
         State::Closed { last, length } => Some(Sealed {

@@ -35,7 +35,7 @@ pub(super) struct Writing {
     is_followed: bool,
     machine: Mutex<Machine>,
     tail: watch::Sender<Tail>,
-    /// How it ended, once it has.
+    /// Result of the close, once it has ended.
     end: watch::Sender<Option<Result<(), AppendError>>>,
 }
 
@@ -48,7 +48,7 @@ struct Machine {
     is_ended_here: bool,
 }
 
-/// What the caller of `create` holds.
+/// Writer returned to the caller of `create`.
 pub(super) struct Handle(pub(super) Arc<Writing>);
 
 impl Writing {
@@ -79,7 +79,7 @@ impl Writing {
         })
     }
 
-    /// How far it is confirmed, and where its entries are; for readers in this process.
+    /// Returns the end of the confirmed entries and the metadata, for readers in this process.
     pub(super) fn look(&self) -> (EntryId, LedgerMetadata) {
         let machine = lock(&self.machine);
         (machine.writer.confirmed(), machine.writer.metadata().clone())

@@ -19,29 +19,29 @@ use crate::quorum::{Positions, Quorum};
 /// An entry to be sent to a bookie.
 #[derive(Clone, Debug)]
 pub struct AddEffect {
-    /// Where in the ensemble; part of the answer's address.
+    /// Position in the ensemble; part of the answer's address.
     pub position: usize,
-    /// To whom.
+    /// Bookie to send to.
     pub bookie: BookieId,
-    /// Which entry.
+    /// Id of the entry.
     pub entry: EntryId,
-    /// What to send.
+    /// Bytes to send.
     pub body: PackedEntry,
 }
 
-/// What became of an [`AddEffect`].
+/// Result of an [`AddEffect`].
 #[derive(Clone, Debug)]
 pub struct AddAnswer {
-    /// Where in the ensemble it was sent.
+    /// Position in the ensemble that it was sent to.
     pub position: usize,
-    /// To whom.
+    /// Bookie that it was sent to.
     pub bookie: BookieId,
-    /// Which entry.
+    /// Id of the entry.
     pub entry: EntryId,
     /// On which connection it answered; they are numbered in their order. What a bookie has stored of a ledger with deferred sync may be
     /// gone when it answers on a later one.
     pub connection: u64,
-    /// Whether it is stored.
+    /// `Ok` if it is stored.
     pub result: Result<(), CallError>,
 }
 
@@ -54,7 +54,7 @@ struct Pending {
     failed: Positions,
 }
 
-/// What an add that failed means.
+/// Consequence of a failed add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
     /// Nothing: another bookie stands there now.
@@ -153,7 +153,7 @@ impl Adds {
         self.pending.get_mut(index)
     }
 
-    /// Whether it was news.
+    /// Records that the entry is stored. True if that was not known yet.
     pub(super) fn on_stored(&mut self, entry: EntryId, position: usize, bookie: &BookieId) -> bool {
         if !self.stands_at(position, bookie) || !self.quorum.has(entry, position) {
             return false;

@@ -1,12 +1,13 @@
-//! Which entries of a ledger with deferred sync are on disk.
+//! Synced entries of a ledger with deferred sync.
 //!
 //! ```text
 //!  entries   0 … 6 │ 7 8 9 │ 10 11 12
 //!           synced ┘       └ confirmed: an ack quorum has them, in memory perhaps; kept, to be sent again
 //! ```
-//! A bookie that answers a force has on disk what it had acknowledged *on the same connection* before the force was sent. So an entry is
-//! synced once an ack quorum has acknowledged it before a force, and has answered that force. A bookie that was lost and is back may have
-//! crashed and lost what it had not synced: what it acknowledged on an earlier connection counts for nothing, and is sent to it again.
+//! A bookie that answers a force has on disk what it had acknowledged *on the same connection* before the force was
+//! sent. So an entry is synced once an ack quorum has acknowledged it before a force, and has answered that force. A
+//! bookie that reconnects may have crashed and lost what it had not synced: its acknowledgements on an earlier
+//! connection do not count, and those entries are sent to it again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -30,17 +31,17 @@ pub(super) struct Forcing {
     waiting: VecDeque<Unsynced>,
     kept_bytes: usize,
     running: Option<Force>,
-    /// Of the newest force.
+    /// Number of the newest force.
     number: u64,
     /// The newest connection on which the bookie at a position has answered.
     connections: BTreeMap<usize, u64>,
-    /// How many more.
+    /// Number of further forces to try while the ledger closes.
     patience: u32,
 }
 
 #[derive(Debug)]
 struct Unsynced {
-    /// Who acknowledged it, on the newest connection.
+    /// Positions that acknowledged it, on the newest connection.
     acked: Positions,
     /// To be sent again; `None`: there was no room for it.
     body: Option<PackedEntry>,
@@ -50,29 +51,29 @@ struct Unsynced {
 struct Force {
     /// The first of them.
     first: u64,
-    /// Who had acknowledged what when it was sent.
+    /// Positions that had acknowledged each entry when the force was sent.
     acked: VecDeque<Positions>,
     done: Positions,
     answered: Positions,
 }
 
-/// How a force ended.
+/// Result of a force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forced {
-    /// What it was sent for is on disk.
+    /// All entries that it was sent for are on disk.
     All,
-    /// Not all of it.
+    /// Some of the entries are not on disk.
     InPart,
 }
 
-/// What the connection of an answer says.
+/// Order of the connection of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     /// The bookie has been there all the time.
     Same,
-    /// It was lost and is back.
+    /// The bookie was lost and has reconnected.
     Anew,
-    /// It has answered on a later one already: this counts for nothing.
+    /// The bookie has answered on a later connection already: this answer does not count.
     Late,
 }
 
@@ -100,7 +101,7 @@ impl Forcing {
         self.waiting.len()
     }
 
-    /// Whether so much is kept that a force should not wait for its time.
+    /// True if so many bytes are kept that a force should be sent before its interval ends.
     pub(super) fn is_urgent(&self) -> bool {
         self.kept_bytes > KEPT_BYTES_MAX / 2
     }
@@ -156,7 +157,7 @@ impl Forcing {
         Heard::Anew
     }
 
-    /// What a bookie that is back may not have, to be sent to it again.
+    /// Returns the entries that a reconnected bookie may lack, to be sent to it again.
     pub(super) fn missed(
         &self,
         quorum: Quorum,
@@ -168,7 +169,8 @@ impl Forcing {
         missed.filter_map(|(id, entry)| Some((id, entry.body.clone()?)))
     }
 
-    /// Whether an entry can not get onto disk at its ack quorum any more: those who had it are gone, and it was not kept.
+    /// True if an entry can no longer reach disk at its ack quorum: the bookies that had it are gone, and it was not
+    /// kept.
     pub(super) fn is_hopeless(&self, quorum: Quorum) -> bool {
         let mut waiting = self.waiting.iter();
         waiting.any(|entry| entry.body.is_none() && entry.acked.count() < quorum.ack())
@@ -181,7 +183,7 @@ impl Forcing {
         is_patient
     }
 
-    /// Whether a force is to be sent to all bookies now, and which number it has.
+    /// Returns the number of a force to send to all bookies now, if one is due.
     pub(super) fn begin(&mut self) -> Option<u64> {
         if self.running.is_some() || self.waiting.is_empty() {
             return None;
@@ -196,7 +198,7 @@ impl Forcing {
         Some(self.number)
     }
 
-    /// What a bookie answered to a force. The outcome, once nothing more is waited for.
+    /// Handles a bookie's answer to a force. Returns the result, once no further answer is needed.
     pub(super) fn on_forced(
         &mut self,
         quorum: Quorum,

@@ -32,11 +32,11 @@ pub trait Placement {
     fn replace(&mut self, ensemble: &[BookieId], position: usize, excluded: &[BookieId]) -> Option<BookieId>;
 }
 
-/// What became of a write of metadata.
+/// Result of a metadata write.
 #[derive(Clone, Debug)]
 pub enum MetadataAnswer {
-    /// It happened.
+    /// The write succeeded.
     Written(Version),
-    /// It did not happen, or that is not known; this is there now. `None`: the ledger was deleted.
+    /// The write failed, or its result is unknown; this is stored now. `None`: the ledger was deleted.
     Current(Option<(LedgerMetadata, Version)>),
 }

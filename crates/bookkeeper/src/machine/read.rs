@@ -6,7 +6,7 @@ use crate::call::CallError;
 use crate::metadata::{BookieId, Segment};
 use crate::quorum::{Positions, Quorum};
 
-/// What a read wants next.
+/// Next step of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Ask this one as well.
@@ -17,10 +17,10 @@ pub enum Next {
     Failed(CallError),
 }
 
-/// One entry, from one bookie of its write set after another; a second one is asked when the first is slow.
+/// Read of one entry, from one bookie of its write set after another; a second one is asked if the first is slow.
 #[derive(Debug)]
 pub struct EntryRead {
-    /// Who was not asked yet, the next one last.
+    /// Bookies that were not asked yet, the next one last.
     others: Vec<BookieId>,
     outstanding: usize,
     error: Option<CallError>,
@@ -127,7 +127,7 @@ impl UnconfirmedRead {
     }
 }
 
-/// How far a ledger of another writer is confirmed, as far as its bookies know.
+/// Read of the last-add-confirmed of another writer's ledger, as far as its bookies know it.
 #[derive(Debug)]
 pub struct LacRead {
     quorum: Quorum,
@@ -150,8 +150,8 @@ impl LacRead {
         }
     }
 
-    /// What the bookie at `position` of the last ensemble knows. The outcome, once there is one: the last entry that is confirmed,
-    /// or why that cannot be told.
+    /// Handles the answer of the bookie at `position` of the last ensemble. Returns the result, once there is one:
+    /// the last confirmed entry, or the reason why it cannot be determined.
     pub fn on_answer(
         &mut self,
         position: usize,

@@ -1,4 +1,4 @@
-//! What a recovery knows while it fences and reads.
+//! State of a recovery while it fences and reads.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Whether there is none left to wait for.
+    /// True if no answer is outstanding.
     pub(super) fn is_answered(&self, quorum: Quorum) -> bool {
         self.missing.or(self.failed).count() == quorum.write()
     }

@@ -39,10 +39,10 @@ use crate::wire::Status;
 /// Entries that are read at a time.
 const WINDOW: u64 = 8;
 
-/// Why the end cannot be told now.
+/// Reason why the end cannot be determined now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoveryError {
-    /// It was deleted.
+    /// The ledger was deleted.
     #[error("no such ledger")]
     NoSuchLedger,
     /// Bookies refuse the ledger's key.
@@ -56,46 +56,46 @@ pub enum RecoveryError {
     NotEnoughBookies,
 }
 
-/// What a recovery wants done. `attempt` goes back with the answer.
+/// Action that a recovery requests. `attempt` is returned with the answer.
 #[derive(Clone, Debug)]
 pub enum RecoveryEffect {
     /// Write this if the version is still there; the answer goes to [`Recovery::on_metadata`].
     PutMetadata {
-        /// What to write.
+        /// Metadata to write.
         metadata: Box<LedgerMetadata>,
-        /// What must be there.
+        /// Expected version.
         version: Version,
     },
     /// Fence, and ask for the newest entry; the answer goes to [`Recovery::on_newest`].
     Fence {
-        /// Of which attempt.
+        /// Number of the attempt.
         attempt: u32,
-        /// Where in the ensemble.
+        /// Position in the ensemble.
         position: usize,
-        /// Whom.
+        /// Bookie to ask.
         bookie: BookieId,
     },
     /// Read; the answer goes to [`Recovery::on_read`].
     Read {
-        /// Of which attempt.
+        /// Number of the attempt.
         attempt: u32,
-        /// Where in the ensemble.
+        /// Position in the ensemble.
         position: usize,
         /// From whom.
         bookie: BookieId,
-        /// Which entry.
+        /// Id of the entry.
         entry: EntryId,
         /// Fence as well.
         is_fencing: bool,
     },
     /// Store as a recovery; the answer goes to [`Recovery::on_add`].
     Add {
-        /// Of which attempt.
+        /// Number of the attempt.
         attempt: u32,
-        /// What to send where.
+        /// Entry, and the bookie to send it to.
         add: AddEffect,
     },
-    /// It is over: the ledger is closed as this says, or it is not.
+    /// The recovery has ended: the ledger is closed with this metadata, or the recovery failed.
     Done(Result<Box<LedgerMetadata>, RecoveryError>),
 }
 
@@ -183,7 +183,7 @@ impl Recovery {
         }
     }
 
-    /// Where the writer wrote last.
+    /// Returns the ensemble that the writer used last.
     fn ensemble(&self) -> Vec<BookieId> {
         self.metadata
             .last_segment()
@@ -191,7 +191,7 @@ impl Recovery {
             .unwrap_or_default()
     }
 
-    /// What became of [`RecoveryEffect::PutMetadata`].
+    /// Handles the result of [`RecoveryEffect::PutMetadata`].
     pub fn on_metadata(&mut self, answer: MetadataAnswer, out: &mut Vec<RecoveryEffect>) {
         match (std::mem::replace(&mut self.phase, Phase::Done), answer) {
             (Phase::Marking(written), MetadataAnswer::Written(version)) => {
@@ -212,7 +212,7 @@ impl Recovery {
         }
     }
 
-    /// What a bookie answered to [`RecoveryEffect::Fence`]: its newest entry, or none.
+    /// Handles a bookie's answer to [`RecoveryEffect::Fence`]: its newest entry, or none.
     pub fn on_newest(
         &mut self,
         attempt: u32,
@@ -274,7 +274,7 @@ impl Recovery {
         self.go_on(out);
     }
 
-    /// What a bookie answered to [`RecoveryEffect::Read`]: the entry, or that it does not have it.
+    /// Handles a bookie's answer to [`RecoveryEffect::Read`]: the entry, or that the bookie does not have it.
     pub fn on_read(
         &mut self,
         attempt: u32,
@@ -322,7 +322,7 @@ impl Recovery {
         }
     }
 
-    /// What a bookie answered to [`RecoveryEffect::Add`].
+    /// Handles a bookie's answer to [`RecoveryEffect::Add`].
     pub fn on_add(
         &mut self,
         attempt: u32,
@@ -457,7 +457,7 @@ impl Recovery {
         out.push(RecoveryEffect::Done(result));
     }
 
-    /// Which ledger it is.
+    /// Returns the ledger.
     #[must_use]
     pub fn ledger(&self) -> LedgerId {
         self.ledger

@@ -131,7 +131,8 @@ fn a_late_answer_does_not_count_for_another_read() {
     );
 }
 
-/// Of two bookies that had acknowledged an entry and not synced it, the one that crashed answers first.
+/// A recovery waits for the second of two bookies that had acknowledged an entry without a sync if the crashed one
+/// answers first.
 #[test]
 fn a_recovery_of_a_ledger_with_deferred_sync_hears_those_who_may_have_what_others_lost() {
     let closes = |out: &[RecoveryEffect]| {

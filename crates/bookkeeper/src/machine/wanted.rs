@@ -1,4 +1,4 @@
-//! What a writer wants done, what it fails with, and how it treats bookies that fail.
+//! Actions and errors of a writer, and its policy for bookies that fail.
 
 use pharos_metadata::Version;
 use pharos_types::EntryId;
@@ -6,19 +6,20 @@ use pharos_types::EntryId;
 use super::adds::AddEffect;
 use crate::metadata::{BookieId, LedgerMetadata};
 
-/// When a bookie that fails is exchanged.
+/// Policy for the replacement of a bookie that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnsembleChange {
     /// At its first failure.
     #[default]
     AtOnce,
-    /// When an entry cannot be confirmed otherwise, or when it is read-only: a restart of a bookie then costs no change.
+    /// Replaced if an entry cannot be confirmed otherwise, or if the bookie is read-only: a restart of a bookie then
+    /// causes no change.
     WhenNeeded,
     /// Never: it is asked again until it answers.
     Never,
 }
 
-/// Why a writer will confirm nothing more.
+/// Reason why a writer will confirm nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriterError {
     /// Another one recovers or has recovered the ledger, or it was deleted.
@@ -32,39 +33,39 @@ pub enum WriterError {
     NotEnoughBookies,
 }
 
-/// What a writer wants done.
+/// Action that a writer requests.
 #[derive(Clone, Debug)]
 pub enum WriterEffect {
     /// Send this; the answer goes to `Writer::on_add`.
     Add(AddEffect),
     /// Write this if the version is still there; the answer goes to `Writer::on_metadata`. There is one at a time.
     PutMetadata {
-        /// What to write.
+        /// Metadata to write.
         metadata: Box<LedgerMetadata>,
-        /// What must be there.
+        /// Expected version.
         version: Version,
     },
     /// Call `Writer::resend` after a while.
     ResendLater {
-        /// Where in the ensemble.
+        /// Position in the ensemble.
         position: usize,
-        /// To whom.
+        /// Bookie to send to.
         bookie: BookieId,
     },
     /// Call `Writer::force` after a while.
     ForceLater,
     /// Have this bookie sync what it has of the ledger; the answer goes to `Writer::on_forced`.
     Force {
-        /// Which time; goes back with the answer.
+        /// Number of the force; returned with the answer.
         number: u64,
-        /// Where in the ensemble.
+        /// Position in the ensemble.
         position: usize,
-        /// Whom.
+        /// Bookie to send to.
         bookie: BookieId,
     },
     /// Tell this bookie how far the ledger is confirmed, without an entry. The answer is of no interest.
     TellConfirmed {
-        /// Whom.
+        /// Bookie to send to.
         bookie: BookieId,
         /// The last entry that is confirmed.
         lac: EntryId,

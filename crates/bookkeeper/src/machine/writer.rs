@@ -50,9 +50,10 @@ pub struct Writer {
     suspects: BTreeMap<usize, BookieId>,
     /// Bookies were told that entries before this are confirmed.
     told: EntryId,
-    /// Of a ledger with deferred sync: bookies acknowledge entries before they are on disk, and sync them when they are told to.
-    /// Only what is synced is told to be confirmed, so that a recovery looks for the rest and writes it again. Its ensemble does not
-    /// change: entries before the next segment would have to be on disk where they are.
+    /// State of deferred sync, for a ledger with it: bookies acknowledge entries before they are on disk, and sync
+    /// them when forced. Only synced entries are announced as confirmed, so that a recovery looks for the rest and
+    /// writes it again. The ensemble does not change: entries before the next segment would have to be on disk on
+    /// their present bookies.
     deferred: Option<Forcing>,
 }
 
@@ -99,7 +100,7 @@ impl Writer {
         }
     }
 
-    /// Whether bookies may acknowledge entries before they are on disk.
+    /// True if bookies may acknowledge entries before they are on disk.
     #[must_use]
     pub fn is_deferring(&self) -> bool {
         self.deferred.is_some()
@@ -114,7 +115,7 @@ impl Writer {
         }
     }
 
-    /// Whether everything that was appended is confirmed.
+    /// True if everything that was appended is confirmed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.adds.is_idle()
@@ -138,7 +139,7 @@ impl Writer {
         self.adds.next()
     }
 
-    /// Why it confirms nothing more, if so.
+    /// Returns the error after which it confirms nothing more.
     #[must_use]
     pub fn error(&self) -> Option<WriterError> {
         match &self.phase {
@@ -147,7 +148,7 @@ impl Writer {
         }
     }
 
-    /// Whether it was told to close.
+    /// True if a close was requested.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.is_closing
@@ -179,7 +180,7 @@ impl Writer {
         Some(entry)
     }
 
-    /// What a bookie answered to an add.
+    /// Handles a bookie's answer to an add.
     pub fn on_add(&mut self, answer: &AddAnswer, placement: &mut dyn Placement, out: &mut Vec<WriterEffect>) {
         if matches!(self.phase, Phase::Closed | Phase::Failed(_)) {
             return;
@@ -204,7 +205,7 @@ impl Writer {
         }
     }
 
-    /// Whether an answer counts that came on this connection. A bookie that was lost and is back gets what it may not have any more.
+    /// True if an answer on this connection counts. A reconnected bookie is sent the entries that it may lack.
     fn counts(&mut self, position: usize, connection: u64, out: &mut Vec<WriterEffect>) -> bool {
         let Some(forcing) = &mut self.deferred else {
             return true;
@@ -290,7 +291,7 @@ impl Writer {
         out.extend(self.adds.ensemble().iter().enumerate().map(force));
     }
 
-    /// What a bookie answered to [`WriterEffect::Force`]; `connection` as in [`AddAnswer`].
+    /// Handles a bookie's answer to [`WriterEffect::Force`]; `connection` as in [`AddAnswer`].
     pub fn on_forced(
         &mut self,
         number: u64,
@@ -352,7 +353,7 @@ impl Writer {
         }
     }
 
-    /// What became of [`WriterEffect::PutMetadata`].
+    /// Handles the result of [`WriterEffect::PutMetadata`].
     pub fn on_metadata(
         &mut self,
         answer: MetadataAnswer,
@@ -390,8 +391,8 @@ impl Writer {
         }
     }
 
-    /// What is stored is not what was to be written: of a write whose answer was lost, of an exchange by auto-recovery, or of a
-    /// recovery.
+    /// Handles stored metadata that differs from what was to be written: by a write whose answer was lost, by an
+    /// exchange of auto-recovery, or by a recovery.
     fn on_other_ensemble(
         &mut self,
         wanted: Box<LedgerMetadata>,

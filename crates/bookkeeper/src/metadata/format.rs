@@ -22,16 +22,16 @@ const OPEN: i32 = 1;
 const IN_RECOVERY: i32 = 2;
 const CLOSED: i32 = 3;
 
-/// Why bytes are not the metadata of a ledger.
+/// Error in the stored metadata of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// It begins with something else.
+    /// The magic is missing.
     #[error("this is no ledger metadata")]
     Foreign,
-    /// Of another version.
+    /// The version is not supported.
     #[error("ledger metadata of version {0}; this release reads version 3")]
     Version(u32),
-    /// Not protobuf, or cut off.
+    /// The bytes are not protobuf, or truncated.
     #[error("ledger metadata is damaged: {0}")]
     Damaged(String),
     /// Sizes that no ledger can have.

@@ -1,11 +1,12 @@
-//! What is known of a ledger beside its entries: sizes, state, and which bookies have which entries.
+//! Metadata of a ledger: quorums, state, and the bookies of its entries.
 //!
 //! ```text
 //!  Open ── recovered by another ──► InRecovery ──► Closed { last, length }     final, the same for everyone
 //!    └──── closed by its writer ──────────────────────┘
 //! ```
-//! Entries before the last segment are confirmed, and their segments do not change any more (but for bookies that auto-recovery
-//! exchanges). Only the writer of an open ledger adds segments; a recovery adds what it needs when it closes.
+//! Entries before the last segment are confirmed, and their segments do not change any more (but for bookies that
+//! auto-recovery exchanges). Only the writer of an open ledger adds segments; a recovery adds what it needs when it
+//! closes.
 
 mod format;
 mod store;
@@ -52,14 +53,14 @@ impl std::fmt::Debug for BookieId {
     }
 }
 
-/// Where a ledger stands.
+/// State of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It may have a writer.
+    /// The ledger may have a writer.
     Open,
     /// Its writer is being fenced and its end looked for.
     InRecovery,
-    /// It has these entries for ever.
+    /// The content is final.
     Closed {
         /// The last one; `None`: it is empty.
         last: Option<EntryId>,
@@ -77,26 +78,26 @@ pub struct Segment {
     pub ensemble: Vec<BookieId>,
 }
 
-/// What of the custom metadata says when bookies sync.
+/// Key and value in the custom metadata that mark a ledger with deferred sync.
 const SYNC: &str = "pharos/sync";
 const DEFERRED: &[u8] = b"deferred";
 
 /// A ledger's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerMetadata {
-    /// How many bookies for what.
+    /// Ensemble size and quorums.
     pub quorum: Quorum,
-    /// Where it stands.
+    /// State of the ledger.
     pub state: State,
-    /// Not empty; `first` rises from 0; each ensemble has the size that `quorum` says.
+    /// Segments, not empty; `first` rises from 0; each ensemble has the size in `quorum`.
     pub segments: Vec<Segment>,
-    /// How entries are guarded.
+    /// Digest type of entries.
     pub digest: DigestType,
-    /// What keys are made of.
+    /// Password, from which the keys are derived.
     pub password: Bytes,
     /// Milliseconds since 1970, when its maker wrote that down.
     pub created_ms: Option<i64>,
-    /// Whatever its maker wants to say.
+    /// Custom metadata of its creator.
     pub custom: BTreeMap<String, Bytes>,
     /// Marks the attempt that made it.
     pub token: Option<i64>,
@@ -127,20 +128,20 @@ impl LedgerMetadata {
         changed
     }
 
-    /// The same, and it says that bookies may have acknowledged entries that they had not synced.
+    /// Marks the ledger as one whose bookies may have acknowledged entries without a sync.
     #[must_use]
     pub fn with_deferred_sync(mut self) -> Self {
         self.custom.insert(SYNC.to_owned(), Bytes::from_static(DEFERRED));
         self
     }
 
-    /// Whether bookies may have acknowledged entries that they had not synced.
+    /// True if bookies may have acknowledged entries without a sync.
     #[must_use]
     pub fn is_sync_deferred(&self) -> bool {
         self.custom.get(SYNC).is_some_and(|word| word == DEFERRED)
     }
 
-    /// The same in another state.
+    /// Returns a copy in another state.
     #[must_use]
     pub fn with_state(&self, state: State) -> Self {
         Self {

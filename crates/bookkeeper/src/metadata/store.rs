@@ -1,5 +1,5 @@
-//! Where the metadata of ledgers is kept: one key per ledger in a [`MetadataStore`], laid out as BookKeeper's hierarchical ledger
-//! manager does, so that bookies and other clients find it.
+//! Storage of ledger metadata: one key per ledger in a [`MetadataStore`], in the layout of BookKeeper's hierarchical
+//! ledger manager, so that bookies and other clients find it.
 //!
 //! ```text
 //!  ledgers/00/0000/L0042                   ledger 42; 10 digits while the id is below 2^31 − 1
@@ -18,7 +18,7 @@ use super::format::{FormatError, decode, encode};
 /// The first id that has the long form.
 const LONG_FROM: u64 = i32::MAX as u64;
 
-/// Why metadata of a ledger could not be read or written.
+/// Failure to read or write the metadata of a ledger.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The metadata store cannot be read now.
@@ -27,12 +27,12 @@ pub enum StoreError {
     /// The write did not happen, or may not have.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// What is stored cannot be used.
+    /// The stored metadata is invalid.
     #[error("metadata of ledger {ledger}")]
     Format {
         /// The ledger.
         ledger: LedgerId,
-        /// What is wrong with it.
+        /// Error in the metadata.
         #[source]
         error: FormatError,
     },
@@ -96,7 +96,7 @@ impl LedgerStore {
         Ok(put.await?)
     }
 
-    /// What is known of a ledger, and the version to insist on when changing it. `None`: there is no such ledger.
+    /// Returns the metadata of a ledger, and the version to expect when changing it. `None`: there is no such ledger.
     ///
     /// # Errors
     /// [`StoreError::Read`], [`StoreError::Format`].

@@ -1,12 +1,12 @@
-//! One bookie: requests out, answers in, in any order.
+//! Connection to one bookie: requests out, answers in, in any order.
 //!
 //! ```text
 //!  send ─► queue (bounded in bytes) ─► socket ─► bookie
 //!            └ waiting: number → deadline, reply ◄──── answers
 //! ```
-//! Every request gets one reply: the answer, or why there is none. Replies are never given while a lock is held nor inside `send`, so
-//! who sends may hold a lock that its reply takes. A bookie that cannot be reached refuses requests at once for a while, instead of
-//! keeping each of them until its time is over.
+//! Every request gets one reply: the answer, or the reason why there is none. Replies are never given while a lock is
+//! held nor inside `send`, so the caller may hold a lock that its reply takes. After a bookie could not be reached,
+//! requests to it fail at once for a while, instead of waiting for their timeout.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
@@ -30,20 +30,20 @@ use crate::wire::{Answer, Frame, LENGTH_BYTES, Request, Response, Status, next_f
 
 /// Bytes taken out of the queue for one write.
 const WRITE_BYTES: usize = 256 << 10;
-/// How often deadlines are looked at.
+/// Interval of the deadline check.
 const TICK: Duration = Duration::from_millis(50);
 /// An answer before there is a conversation is no larger.
 const FIRST_ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// What becomes of a request.
+/// Callback with the result of a request.
 pub(crate) type Reply = Box<dyn FnOnce(Result<Response, CallError>) + Send>;
 
 /// Bounds of a connection, its encryption, and who is at this end.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
-    /// How long connecting may take.
+    /// Time limit for connecting.
     pub(crate) connect: Duration,
-    /// How long a bookie that could not be reached is not tried again.
+    /// Pause before a bookie that could not be reached is tried again.
     pub(crate) pause: Duration,
     /// Bytes that may wait to be written.
     pub(crate) queue_bytes_max: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Limits {
     pub(crate) frame_bytes_max: usize,
     /// Nothing is asked without it, if it is there.
     pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
-    /// Who we are, for bookies that ask.
+    /// Login for bookies that require one.
     pub(crate) login: Option<Login>,
 }
 
@@ -60,7 +60,7 @@ enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Where requests to one bookie are put. Cheap to clone; [`Connection::run`] is its task.
+/// Queue of requests to one bookie. Cheap to clone; [`Connection::run`] is its task.
 #[derive(Clone)]
 pub(crate) struct Connection {
     shared: Arc<Shared>,
@@ -68,7 +68,7 @@ pub(crate) struct Connection {
 
 struct Shared {
     limits: Limits,
-    /// How often it was connected.
+    /// Number of connections made so far.
     number: AtomicU64,
     /// Held for one look or change; never while a reply is given.
     state: Mutex<State>,
@@ -84,7 +84,7 @@ struct State {
     /// Requests that are not sent, and why.
     refused: Vec<(Reply, &'static str)>,
     txn_next: u64,
-    /// Not tried again before this.
+    /// Earliest time of the next attempt.
     pause_until: Option<Nanos>,
     /// The last attempt failed; it was told.
     is_out_of_reach: bool,
@@ -108,7 +108,8 @@ impl Connection {
         }
     }
 
-    /// How often it was connected. Inside a reply with an answer, that is the number of the connection that it came on.
+    /// Returns the number of connections made so far. Inside a reply with an answer, that is the number of the
+    /// connection that it came on.
     pub(crate) fn number(&self) -> u64 {
         self.shared.number.load(Ordering::Relaxed)
     }
@@ -300,7 +301,7 @@ impl Shared {
         self.refuse();
     }
 
-    /// Until either side ends the connection.
+    /// Sends and receives until either side ends the connection.
     async fn converse(&self, from: impl AsyncRead + Unpin, to: impl AsyncWrite + Unpin) {
         tokio::select! {
             () = self.listen(from) => {}

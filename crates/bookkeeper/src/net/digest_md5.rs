@@ -14,20 +14,20 @@ use pharos_types::Login;
 pub(super) struct DigestResponse {
     /// To send.
     pub(super) text: String,
-    /// What the bookie shows when it knows the password as well.
+    /// Response that proves the bookie's knowledge of the password.
     expected: String,
 }
 
-/// Why there is no login.
+/// Failure of a login.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum DigestError {
     /// The bookie says what the mechanism does not know.
     #[error("the challenge of DIGEST-MD5 cannot be read")]
     Malformed,
-    /// It wants what we do not have.
+    /// The bookie requires an unsupported option.
     #[error("the challenge of DIGEST-MD5 has no {0}")]
     Unsupported(&'static str),
-    /// It let us in without knowing the password.
+    /// The bookie accepted the login without proving that it knows the password.
     #[error("the bookie does not show that it knows the password")]
     NotShown,
 }
@@ -139,7 +139,7 @@ fn parse(bytes: &[u8]) -> Result<HashMap<String, String>, DigestError> {
     Ok(fields)
 }
 
-/// What stands before the closing quote, and what comes after it.
+/// Returns the text before the closing quote, and the rest after it.
 fn unquote(text: &str) -> Result<(String, &str), DigestError> {
     let mut value = String::new();
     let mut letters = text.chars();

@@ -38,7 +38,7 @@ pub(super) async fn log_in(
     response.check(&last.unwrap_or_default()).map_err(refused)
 }
 
-/// What the bookie says to it; `None` when it asks for no login.
+/// Sends a token and returns the bookie's answer; `None` if the bookie requires no login.
 async fn say(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     payload: Bytes,

@@ -46,18 +46,18 @@ impl Frame {
     }
 }
 
-/// Why bytes are not a frame of this protocol.
+/// Error in a frame of this protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The peer announces more than anyone may send.
     #[error("a frame of {bytes} bytes is larger than {bytes_max}")]
     TooLarge {
-        /// What it announces.
+        /// Announced size.
         bytes: usize,
-        /// What is taken.
+        /// Maximum size.
         bytes_max: usize,
     },
-    /// Not protobuf, or not these messages.
+    /// The bytes are not protobuf, or not one of these messages.
     #[error("not a message of the bookie protocol: {0}")]
     Malformed(String),
 }

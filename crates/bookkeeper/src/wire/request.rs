@@ -1,4 +1,4 @@
-//! What a client asks a bookie, and how it looks on the wire.
+//! Requests to a bookie, and their wire format.
 
 use std::time::Duration;
 
@@ -23,23 +23,23 @@ pub enum Request {
     Read(ReadRequest),
     /// Asks for the explicit last-add-confirmed and for the newest entry.
     ReadLac {
-        /// Of which ledger.
+        /// Id of the ledger.
         ledger: LedgerId,
     },
     /// Tells a bookie how far the ledger is confirmed, without an entry.
     WriteLac {
-        /// Of which ledger.
+        /// Id of the ledger.
         ledger: LedgerId,
-        /// How far.
+        /// Last confirmed entry.
         lac: EntryId,
         /// The ledger's key.
         key: MasterKey,
-        /// The same, digested: see [`crate::Digester::pack_lac`].
+        /// The same with its digest: see [`crate::Digester::pack_lac`].
         body: Bytes,
     },
     /// Syncs everything of the ledger that was added with deferred sync.
     Force {
-        /// Which ledger.
+        /// Id of the ledger.
         ledger: LedgerId,
     },
     /// Asks for the room on a bookie's disks.
@@ -48,14 +48,14 @@ pub enum Request {
     StartTls,
     /// A step of authentication, before anything else is asked.
     Auth {
-        /// Who speaks: `sasl`.
+        /// Authentication plugin: `sasl`.
         plugin: String,
-        /// What it says.
+        /// Data of the plugin.
         payload: Bytes,
     },
     /// Asks which entries of the ledger a bookie has.
     Entries {
-        /// Which ledger.
+        /// Id of the ledger.
         ledger: LedgerId,
     },
 }
@@ -77,7 +77,7 @@ pub struct AddRequest {
     pub body: PackedEntry,
 }
 
-/// Which entry to read.
+/// Entry to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadTarget {
     /// This one.
@@ -89,9 +89,9 @@ pub enum ReadTarget {
 /// Reads an entry.
 #[derive(Clone, Debug)]
 pub struct ReadRequest {
-    /// Of which ledger.
+    /// Id of the ledger.
     pub ledger: LedgerId,
-    /// Which entry.
+    /// Entry to read.
     pub target: ReadTarget,
     /// With the ledger's key: from now on the bookie takes nothing more from the ledger's writer.
     pub fence: Option<MasterKey>,
@@ -99,10 +99,10 @@ pub struct ReadRequest {
     pub long_poll: Option<LongPoll>,
 }
 
-/// Until when a read waits.
+/// Wait condition of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongPoll {
-    /// What the reader knows to be confirmed; `None`: nothing. The answer comes when the bookie knows more.
+    /// Last confirmed entry that the reader knows; `None`: none. The bookie answers when it knows a later one.
     pub previous_lac: Option<EntryId>,
     /// Or when this time is over.
     pub timeout: Duration,

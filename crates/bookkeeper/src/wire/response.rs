@@ -1,4 +1,4 @@
-//! What a bookie answers.
+//! Answers of a bookie.
 
 use bytes::Bytes;
 use pharos_types::EntryId;
@@ -6,7 +6,7 @@ use prost::Message;
 
 use super::{DecodeError, VERSION_THREE, proto};
 
-/// How a bookie judged a request.
+/// Status of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Status {
     /// Done.
@@ -18,7 +18,7 @@ pub enum Status {
     /// The bookie does not have the entry.
     #[error("no such entry")]
     NoEntry,
-    /// It does not understand the request.
+    /// The bookie does not understand the request.
     #[error("bad request")]
     BadRequest,
     /// Its disk failed.
@@ -27,19 +27,19 @@ pub enum Status {
     /// The key is wrong, or the connection is not let in.
     #[error("not authorized")]
     Unauthorized,
-    /// It does not speak this version.
+    /// The bookie does not support this protocol version.
     #[error("bad version")]
     BadVersion,
     /// The ledger is fenced: only recoveries write to it.
     #[error("fenced")]
     Fenced,
-    /// It takes no writes, because its disks are full or an operator said so.
+    /// The bookie accepts no writes, because its disks are full or an operator made it read-only.
     #[error("read-only")]
     ReadOnly,
-    /// It has too much to do.
+    /// The bookie is overloaded.
     #[error("too many requests")]
     TooManyRequests,
-    /// It was not shut down cleanly and cannot tell whether it has the entry.
+    /// The bookie was not shut down cleanly and cannot tell whether it has the entry.
     #[error("ledger in an unknown state")]
     UnknownLedgerState,
     /// Something that this release does not know; an error in any case.
@@ -87,27 +87,27 @@ impl Status {
 pub struct Answer {
     /// The number of the request.
     pub txn: u64,
-    /// How it went. With anything but `Ok` the rest may be empty.
+    /// Status of the request. With anything but `Ok` the rest may be empty.
     pub status: Status,
-    /// What was asked for.
+    /// Content of the answer.
     pub response: Response,
 }
 
-/// What was asked for.
+/// Content of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// Of an add.
+    /// Answer to an add.
     Added,
-    /// Of a read.
+    /// Answer to a read.
     Read {
         /// The entry with its header and digest. Not checked yet.
         body: Option<Bytes>,
-        /// What the bookie knows to be confirmed.
+        /// Last confirmed entry that the bookie knows.
         max_lac: Option<EntryId>,
     },
-    /// Of a read of the last-add-confirmed.
+    /// Answer to a read of the last-add-confirmed.
     Lac {
-        /// What the writer told without an entry; digested.
+        /// Last-add-confirmed that the writer sent without an entry, with its digest.
         explicit: Option<Bytes>,
         /// The newest entry with its header and digest.
         newest: Option<Bytes>,
@@ -116,17 +116,17 @@ pub enum Response {
     Info {
         /// Together.
         total: u64,
-        /// Not used.
+        /// Free disk space, in bytes.
         free: u64,
     },
     /// A step of authentication.
     Auth {
-        /// Who speaks at the bookie.
+        /// Authentication plugin of the bookie.
         plugin: String,
-        /// What it says.
+        /// Data of the plugin.
         payload: Bytes,
     },
-    /// Which entries it has, in the bookies' own encoding.
+    /// Entries that the bookie has, in the bookies' own encoding.
     Entries(Option<Bytes>),
     /// An answer without content, or to something that was not asked.
     Empty,

@@ -40,12 +40,12 @@ struct Ledger {
     key: MasterKey,
     is_fenced: bool,
     entries: BTreeMap<u64, Bytes>,
-    /// Those of them that were acknowledged and are not on disk.
+    /// Acknowledged entries that are not on disk.
     unsynced: BTreeSet<u64>,
     lac: Option<Bytes>,
 }
 
-/// How a bookie behaves.
+/// Behaviour of a bookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mood {
     #[default]
@@ -63,7 +63,7 @@ impl Bookie {
         Self::start_with(None)
     }
 
-    /// One that answers nothing before TLS, if it has a configuration for it.
+    /// Starts a bookie; with a TLS configuration, it answers nothing before TLS.
     pub(crate) fn start_with(tls: Option<Arc<rustls::ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -329,7 +329,7 @@ impl State {
 }
 
 impl Ledger {
-    /// What it knows to be confirmed, from its newest entry or without one.
+    /// Returns the last confirmed entry that it knows, from its newest entry or from an explicit last-add-confirmed.
     fn known(&self) -> Option<EntryId> {
         let number = |body: &Bytes, at: usize| {
             let bytes = body.get(at..at + 8)?.try_into().unwrap();

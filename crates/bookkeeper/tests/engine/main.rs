@@ -1,4 +1,4 @@
-//! What the engine does when bookies fail and when two engines meet on one ledger.
+//! Tests of the engine with failing bookies, and with two engines on one ledger.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -69,7 +69,7 @@ async fn holds(engine: &dyn LedgerEngine, ledger: LedgerId, end: u64) {
     assert!(engine.read(ledger, EntryId(end), 1, 1).await.unwrap().is_empty());
 }
 
-/// The same of a ledger that may have grown meanwhile.
+/// Checks the same for a ledger that may have grown meanwhile.
 async fn holds_at_least(engine: &dyn LedgerEngine, ledger: LedgerId, end: u64) {
     let mut next = 0;
     while next < end {

@@ -19,7 +19,7 @@ use pharos_metadata::MetadataStore;
 use pharos_types::{EntryId, LedgerId};
 use pharos_zookeeper::{ConnectOptions, ZooKeeper};
 
-/// How long a test waits for what must come.
+/// Time limit of a test for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 fn variable(name: &str) -> String {
@@ -92,7 +92,7 @@ pub(crate) async fn metadata(ledger: LedgerId) -> LedgerMetadata {
     store.read(ledger).await.unwrap().unwrap().0
 }
 
-/// What an entry of these tests holds, here and in the Java client.
+/// Returns the payload of an entry in these tests, here and in the Java client.
 pub(crate) fn payload(ledger: LedgerId, entry: u64) -> Bytes {
     let text = format!("ledger {ledger} entry {entry} ");
     Bytes::from(text.repeat(1 + (entry as usize * 7) % 23))

@@ -1,4 +1,4 @@
-//! What must hold at the end of every run, when all is healed and the ledger was recovered once more.
+//! Invariants at the end of every run, when every fault is repaired and the ledger was recovered once more.
 
 use pharos_bookkeeper::metadata::State;
 use pharos_types::EntryId;

@@ -20,7 +20,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What went wrong, if anything did.
+/// Runs the simulation. Returns the error, if there was one.
 fn play(seed: u64, mutation: Option<Mutation>) -> (Result<(), String>, World) {
     let mut world = World::new(Random::new(seed), mutation);
     world.run();

@@ -23,14 +23,14 @@ use pharos_runtime::random::Random;
 use pharos_types::{EntryId, LedgerId};
 
 const LEDGER: LedgerId = LedgerId(7);
-/// When a caller gives up.
+/// Timeout of a caller.
 const TIMEOUT: u64 = 120;
 /// From here on nothing fails any more.
 const HEALED: u64 = 4_000;
 /// The last recovery begins; everything late has arrived.
 const LAST: u64 = 6_000;
 
-/// What entry `entry` of the ledger holds.
+/// Returns the payload of entry `entry` of the ledger.
 pub(crate) fn payload(entry: u64) -> Bytes {
     Bytes::from(format!("{entry} ").repeat(1 + (entry as usize * 5) % 7))
 }
@@ -51,13 +51,13 @@ pub(crate) enum Mutation {
     OneMissingIsEnough,
     /// Metadata is written whatever version is there.
     AnyVersionIsOverwritten,
-    /// What a recovery finds is not written again.
+    /// A recovery does not write again the entries that it finds.
     RecoveryWritesNothing,
     /// Bookies forget at a restart that a ledger is fenced.
     FencesAreForgotten,
     /// Bookies acknowledge what they have not synced.
     AcknowledgedBeforeSynced,
-    /// What is pending is not sent to a bookie that takes the place of another one.
+    /// Pending entries are not sent to a bookie that replaces another one.
     ReplacedWithoutResending,
     /// A writer that pauses tells of what it has sent rather than of what is confirmed.
     TellsWhatWasSent,
@@ -88,19 +88,19 @@ impl Mutation {
 #[derive(Debug, Default)]
 pub(crate) struct Bookie {
     pub(crate) entries: BTreeMap<u64, Bytes>,
-    /// Those of them that a crash takes away.
+    /// Entries among them that a crash loses.
     pub(crate) unsynced: BTreeSet<u64>,
     /// Entries that the writer told to be confirmed, without an entry.
     told: u64,
     is_fenced: bool,
     is_down: bool,
-    /// How often it has begun: each time its connections are new.
+    /// Number of its starts; its connections are new after each.
     lives: u64,
     /// Cut off from this client.
     cut_off: Option<Client>,
 }
 
-/// Who talks to bookies.
+/// Client of the bookies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Client {
     Writer,
@@ -118,7 +118,7 @@ enum Ask {
         is_recovery: bool,
         is_deferred: bool,
     },
-    /// Which time.
+    /// Number of the force.
     Force(u64),
     Newest,
     Read {
@@ -145,7 +145,7 @@ struct Call {
 #[derive(Clone, Debug)]
 enum Event {
     Arrives(Call),
-    /// Of which life of the bookie is said last.
+    /// Answer of a bookie; the last field is the number of starts of the bookie when it answered.
     Answers(u64, Raw, u64),
     GivesUp(u64),
     MetadataArrives(u64, Box<LedgerMetadata>, Version),
@@ -182,7 +182,7 @@ pub(crate) struct World {
     pub(crate) digester: Digester,
     writer: Option<Writer>,
     recoveries: Vec<Option<Recovery>>,
-    /// What the reader has asked, and where the answers so far leave it.
+    /// Read of the last-add-confirmed by the reader, and its state so far.
     reader: Option<(u32, LacRead)>,
     looks: u32,
     /// Entries that a reader was told are confirmed.
@@ -191,7 +191,7 @@ pub(crate) struct World {
     pub(crate) confirmed: u64,
     /// Entries that stay, whatever happens: of a ledger with deferred sync those that were forced.
     pub(crate) settled: u64,
-    /// What those were told who saw the ledger closed.
+    /// Final states reported to the clients that saw the ledger closed.
     pub(crate) ends_told: Vec<State>,
     closed_by_writer: bool,
     /// A law that was broken on the way.
@@ -286,7 +286,7 @@ impl World {
         world
     }
 
-    /// What will happen apart from what follows from it.
+    /// Plans the events that are not consequences of others.
     fn plan(&mut self) {
         let entries = 4 + self.random.below(20);
         let mut at = 1;

@@ -61,7 +61,7 @@ impl Bench {
         Self::of(harness::Bench::new().await)
     }
 
-    /// One of several, in the eyes of `ownership`.
+    /// Starts a broker that is one of several, with this `ownership`.
     async fn among(ownership: Arc<dyn pharos_cluster::Ownership>) -> Self {
         let metadata: Arc<dyn MetadataStore> = Arc::new(Memory::new());
         let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())

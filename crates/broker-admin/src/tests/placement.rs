@@ -82,7 +82,7 @@ const WISH: Wish = Wish {
     kind: SubscriptionType::Exclusive,
 };
 
-/// What a producer and a consumer are answered; the topic is neither made nor loaded then.
+/// Checks that a producer and a consumer are refused; the topic is neither created nor loaded.
 async fn is_refused(bench: &Bench, name: &TopicName) {
     let asked = name.clone();
     let refused = |error: &TopicError| matches!(error, TopicError::NotServed(_));

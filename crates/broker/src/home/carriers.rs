@@ -12,7 +12,7 @@ use pharos_types::TopicName;
 
 use super::Home;
 
-/// How often they are looked at.
+/// Interval of the check of carriers.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 impl Home {

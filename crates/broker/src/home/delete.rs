@@ -20,18 +20,18 @@ use tokio::sync::oneshot;
 use super::Home;
 use super::hold::Held;
 
-/// How often deletions that were not finished are gone on with, at first and at most: the pause doubles while any fails.
+/// Initial and maximum interval at which unfinished deletions are resumed: the pause doubles while any of them fails.
 const UNFINISHED_INTERVAL: Duration = Duration::from_secs(1);
 const UNFINISHED_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
-/// When a topic is deleted although it is loaded.
+/// Condition for the deletion of a loaded topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeleteIf {
     /// Its producers and consumers are closed.
     Always,
     /// No producer and no consumer is on it.
     Unused,
-    /// It is this one, and it has not been used for as long as the policies ask.
+    /// Delete this topic only, if it has been unused for the time in the policies.
     Inactive(TopicId),
 }
 

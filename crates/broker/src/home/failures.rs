@@ -17,7 +17,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A topic that held so long, in milliseconds, begins with the first pause again.
 const SOON_MS: u64 = 600_000;
 
-/// How often topics failed lately.
+/// Recent failures by topic.
 #[derive(Default)]
 pub(crate) struct Failures {
     by_name: HashMap<TopicName, Failure>,

@@ -53,7 +53,7 @@ impl Home {
     }
 }
 
-/// Whether a name can be held.
+/// Result of an attempt to hold a name.
 enum Turn {
     Now(Option<Rc<Topic>>),
     Later(oneshot::Receiver<Result<Rc<Topic>, TopicError>>),
@@ -87,7 +87,7 @@ impl Topics {
         Ok(Turn::Now(Some(topic)))
     }
 
-    /// How many wait for a name.
+    /// Number of requests that wait for a name.
     #[cfg(test)]
     pub(crate) fn waiting(&self, name: &TopicName) -> usize {
         match self.by_name.borrow().get(name) {

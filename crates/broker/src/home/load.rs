@@ -108,7 +108,7 @@ impl Home {
         forgotten.map_err(|error| TopicError::Storage(chain(&error)))
     }
 
-    /// Where a topic keeps what it knows: a non-persistent one for as long as it is loaded only.
+    /// Returns the stores of a topic; those of a non-persistent topic last only while it is loaded.
     pub(super) fn stores_of(&self, name: &TopicName) -> (Arc<dyn LedgerEngine>, Arc<dyn MetadataStore>) {
         match name.domain() {
             Domain::Persistent => (self.cx.shared.engine.clone(), self.cx.shared.metadata.clone()),

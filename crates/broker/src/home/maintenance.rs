@@ -1,5 +1,5 @@
-//! What is done with all topics of a shard from time to time: they are looked at, follow changes of the policies, and their counters
-//! are noted.
+//! Periodic maintenance of all topics of a shard: checks of the topics, updates after policy changes, and samples of
+//! their counters.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::Home;
 /// Topics that are looked at before others on the shard get their turn.
 const TOPICS_PER_TURN: usize = 64;
 
-/// How often the counters of topics are noted.
+/// Interval of the samples of topic counters.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Topics whose counters are noted before others get their turn.

@@ -30,7 +30,7 @@ use pharos_topic::TopicHost;
 /// The topics whose home a shard is, and what is done with them.
 pub(crate) struct Home {
     cx: Rc<ShardContext>,
-    /// What they ask of their shard.
+    /// Requests of topics to their shard.
     host: Rc<dyn TopicHost>,
     pub(crate) topics: Topics,
 }

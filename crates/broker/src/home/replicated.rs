@@ -17,7 +17,7 @@ use super::Home;
 
 /// Topics of the catalog that are passed before others on the shard get their turn.
 const PASSED_PER_TURN: usize = 256;
-/// How often brokers look for topics that came to them, and for those without an owner.
+/// Interval at which brokers look for topics that moved to them, and for those without an owner.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 impl Home {

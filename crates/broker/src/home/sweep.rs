@@ -9,7 +9,7 @@ use pharos_runtime::spawn_local;
 
 use super::Home;
 
-/// How often objects of deleted topics are looked for, besides after a deletion.
+/// Interval of the search for objects of deleted topics, besides the one after each deletion.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
 impl Home {
@@ -19,7 +19,8 @@ impl Home {
         spawn_local(async move { home.sweep().await });
     }
 
-    /// The same at the start and now and then: a deletion may have ended with a crash, or the store was away.
+    /// Runs the search at the start and then periodically: a crash or an unavailable store may have interrupted a
+    /// deletion.
     pub(crate) async fn run_sweeps(self: Rc<Self>) {
         loop {
             self.sweep().await;

@@ -23,7 +23,7 @@ pub(crate) struct Topics {
     /// Unloaded because they were not used.
     pub(super) resting: RefCell<Resting>,
     pub(super) failures: RefCell<Failures>,
-    /// What those counted that are not loaded any more.
+    /// Counters of topics that are not loaded any more.
     pub(crate) past: RefCell<Past>,
 }
 
@@ -72,7 +72,7 @@ impl Topics {
         self.leave(topic);
     }
 
-    /// Whether a topic is neither loaded nor about to be.
+    /// True if a topic is neither loaded nor being loaded.
     pub(super) fn is_nowhere(&self, name: &TopicName) -> bool {
         !self.by_name.borrow().contains_key(name)
     }

@@ -26,14 +26,14 @@ const LOOKS_PER_ROUND: usize = 256;
 /// Topics of the catalog that are passed in one round of the walk after a start, of all shards.
 const PASSED_PER_ROUND: usize = 4096;
 
-/// When resting topics are to be looked at, in milliseconds since 1970. Only those with something in them.
+/// Next check times of unloaded topics, in milliseconds since 1970. Only topics with messages or subscriptions.
 #[derive(Default)]
 pub(crate) struct Resting {
     looks: HashMap<TopicName, Look>,
     walk: Walk,
 }
 
-/// How far the shard has walked through the catalog since the start.
+/// Progress of the shard's walk through the catalog since the start.
 #[derive(Default)]
 enum Walk {
     #[default]
@@ -46,12 +46,12 @@ enum Walk {
 #[derive(Clone, Copy)]
 struct Look {
     at_ms: u64,
-    /// When the topic was last used: being looked at is no use of it.
+    /// Last use of the topic, in milliseconds since 1970; a check does not count as use.
     used_ms: u64,
 }
 
 impl Resting {
-    /// Those to look at in this round; who has waited longest goes first.
+    /// Returns the topics to check in this round, the longest overdue first.
     fn due(&self, now_ms: u64) -> Vec<(TopicName, u64)> {
         let due = self.looks.iter().filter(|(_, look)| look.at_ms <= now_ms);
         let mut due: Vec<_> = due.collect();
@@ -70,7 +70,7 @@ impl Resting {
 }
 
 impl Home {
-    /// One round: lets idle topics go, and looks at resting ones whose time has come.
+    /// Runs one round: unloads idle topics, and checks the unloaded ones that are due.
     pub(super) async fn rest_topics(self: &Rc<Self>) {
         let Some(idle_after) = self.cx.shared.options.unload_idle_after else {
             return;
@@ -101,7 +101,7 @@ impl Home {
         }
     }
 
-    /// One round of the walk through the topics that were not asked for since the start.
+    /// Runs one round of the walk through the topics that no request has used since the start.
     async fn walk_on(self: &Rc<Self>) {
         let after = match &self.topics.resting.borrow().walk {
             Walk::Begins => None,
@@ -136,7 +136,7 @@ impl Home {
         }
     }
 
-    /// How often a resting topic is looked at.
+    /// Returns the interval between checks of an unloaded topic, in milliseconds.
     fn look_interval_ms(&self) -> u64 {
         let absent = self.cx.shared.options.absent_retention;
         let absent_ms = absent.and_then(|time| u64::try_from(time.as_millis()).ok());

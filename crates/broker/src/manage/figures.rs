@@ -11,7 +11,7 @@ use crate::shard::{Counts, Shard};
 /// Topics, and feeds, that are asked before others on the shard get their turn.
 const ASKED_PER_TURN: usize = 16;
 
-/// One shard's numbers.
+/// Figures of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardFigures {
     /// Connections that came, and of these such as left.
@@ -24,7 +24,7 @@ pub struct ShardFigures {
     pub feeds: Vec<FeedFigures>,
     /// Stages of feeds that are gone.
     pub past: FeedStages,
-    /// Of topics that are not loaded any more.
+    /// Counters of topics that are not loaded any more.
     pub unloaded: Past,
     /// Connections, lookups and loads.
     pub counts: Counts,
@@ -36,14 +36,14 @@ pub struct ShardFigures {
     pub backlog_waiting: u64,
 }
 
-/// One feed's numbers.
+/// Figures of one feed.
 #[derive(Clone, Debug)]
 pub struct FeedFigures {
     /// Its topic.
     pub topic: TopicId,
     /// Its stream consumers.
     pub stream_consumers: Vec<StreamConsumerFigures>,
-    /// How long entries took from durable to them, and back.
+    /// Latency of entries from durable to the stream consumers, and back.
     pub stages: FeedStages,
 }
 

@@ -1,12 +1,13 @@
-//! What a layer above asks of topics to administer them, and the only way in for it: work beside a topic on its home shard, and
-//! numbers of topics, stream consumers and shards as plain data.
+//! Administration of topics, and the only access to it for the layers above: work on a topic on its home shard, and
+//! figures of topics, stream consumers and shards as plain data.
 //!
 //! ```text
 //!   Broker::at_home ───► home shard: TopicHandle, for as long as one piece of work lasts
 //!   Broker::stream_consumers, Broker::shard_figures ───► one round over all shards
 //! ```
-//! Clients come through a [`Caller`](crate::shard::Caller), which asks whether they may. Nothing here asks: what administers asks
-//! before. Every call may be made from any thread. Cancel safety: dropping a future does not stop work that was sent to a shard.
+//! Clients use a [`Caller`](crate::shard::Caller), which checks their permissions. Nothing here checks permissions:
+//! the administrative layer does so before. Every call may be made from any thread. Cancel safety: dropping a future
+//! does not stop work that was sent to a shard.
 
 mod figures;
 
@@ -42,7 +43,7 @@ impl Broker {
         outcome.await?
     }
 
-    /// Whether a topic is loaded on its home shard `home` now.
+    /// True if a topic is loaded on its home shard `home` now.
     ///
     /// # Errors
     /// [`Gone`].
@@ -101,7 +102,8 @@ impl Broker {
         all.await.map(drop)
     }
 
-    /// What every stream consumer of a loaded topic says; `with_ranges`: with the ranges that each has acknowledged.
+    /// Returns the figures of every stream consumer of a loaded topic; `with_ranges`: with the ranges that each has
+    /// acknowledged.
     ///
     /// # Errors
     /// [`Gone`].

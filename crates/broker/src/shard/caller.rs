@@ -1,12 +1,13 @@
-//! What a front door asks of the broker for a caller.
+//! Requests of a protocol handler to the broker on behalf of a caller.
 //!
 //! ```text
-//!   may the caller do it?  ─►  does the topic exist, may it be created?  ─►  would the topic let the caller in?
+//!   may the caller do it?  ─►  does the topic exist, may it be created?  ─►  would the topic admit the caller?
 //!                          ─►  schema  ─►  subscription  ─►  producer or consumer
 //! ```
-//! Every action asks the first question once ([`Access::check`](pharos_auth::Access::check)), before it reads, creates or
-//! changes anything. A producer or consumer that its topic would not let in leaves no schema and no subscription behind. Sends,
-//! acknowledgements and permits are not asked about: they belong to a producer or consumer that was let in.
+//! Every action checks the permission once ([`Access::check`](pharos_auth::Access::check)), before it reads, creates
+//! or changes anything. A producer or consumer that its topic would not admit leaves no schema and no subscription
+//! behind. Sends, acknowledgements and permits are not checked: they belong to a producer or consumer that was
+//! admitted.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ impl Caller<'_> {
         self.shard.shared.options.access.check(self.who, action, resource)
     }
 
-    /// Whether a topic is there or may be created, so that its broker can be named.
+    /// Checks that a topic exists or may be created, so that its broker can be returned.
     ///
     /// # Errors
     /// [`Refused`].
@@ -87,7 +88,7 @@ impl Caller<'_> {
             .map_err(Refused::Failed)
     }
 
-    /// Whether a topic may be added to a transaction: who may publish to it.
+    /// Checks that a topic may be added to a transaction, which requires the permission to publish to it.
     ///
     /// # Errors
     /// [`Denied`].
@@ -95,7 +96,7 @@ impl Caller<'_> {
         self.may(Action::Produce, Resource::Topic(topic))
     }
 
-    /// Whether a subscription may be added to a transaction: who may consume from it.
+    /// Checks that a subscription may be added to a transaction, which requires the permission to consume from it.
     ///
     /// # Errors
     /// [`Denied`].
@@ -107,7 +108,8 @@ impl Caller<'_> {
         self.may(Action::Consume, Resource::Subscription(topic, subscription))
     }
 
-    /// How many partitions a topic has; 0: it is not partitioned. Creates it where `may_create` and policies allow that.
+    /// Returns the number of partitions of a topic; 0: it is not partitioned. Creates it where `may_create` and
+    /// policies allow that.
     ///
     /// # Errors
     /// [`Refused`].

@@ -17,7 +17,7 @@ use pharos_topic::{Dealing, SubscribeRequest, SubscriptionType};
 
 use super::Shard;
 
-/// Where a consumer is to be.
+/// Location of a consumer.
 pub(super) enum DealtTo {
     /// Here, by this request.
     Here(Box<SubscribeRequest>),
@@ -26,10 +26,10 @@ pub(super) enum DealtTo {
 }
 
 impl Shard {
-    /// Where a consumer of a topic of this broker is to be.
+    /// Returns the location for a consumer of a topic of this broker.
     ///
     /// # Errors
-    /// [`SubscribeError`]; where a carrier has no owner now: try again.
+    /// [`SubscribeError`]; if a carrier has no owner now, the client should try again.
     pub(super) async fn place_consumer(&self, request: SubscribeRequest) -> Result<DealtTo, SubscribeError> {
         let carriers = Carriers::of(&self.shared.catalog);
         let may_be = request.kind == SubscriptionType::Broadcast && carriers.wanted(&request.topic) > 1
@@ -87,7 +87,8 @@ impl Shard {
     }
 }
 
-/// The same consumer, of the carrier. Whether the subscription may be made was decided where the topic is.
+/// Returns the request for the same consumer on the carrier. The permission to create the subscription was checked on
+/// the topic.
 fn in_carrier(
     carriers: Carriers<'_>,
     request: SubscribeRequest,

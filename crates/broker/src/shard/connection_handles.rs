@@ -40,7 +40,7 @@ impl ConnectionHandles {
         self.insert_moved(make)
     }
 
-    /// The same with a connection that another shard has handed on.
+    /// Inserts a connection that another shard has handed over.
     pub(super) fn insert_moved(&mut self, make: impl FnOnce(u64) -> Rc<dyn ConnectionHandle>) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
@@ -77,7 +77,7 @@ impl ConnectionHandles {
         self.left += 1;
     }
 
-    /// So many connections came and went before they lived on any shard.
+    /// Counts connections that opened and closed before any shard registered them.
     pub(super) fn pass_by(&mut self, count: u64) {
         self.registered += count;
         self.left += count;
@@ -95,7 +95,7 @@ impl ConnectionHandles {
         self.places.iter().filter_map(|place| place.handle.as_ref())
     }
 
-    /// How many there are.
+    /// Number of connections.
     pub(super) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -131,7 +131,7 @@ impl ConnectionHandles {
         None
     }
 
-    /// Whether any connection waits for a turn of writing.
+    /// True if any connection is queued to write.
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }

@@ -11,9 +11,9 @@ use tokio::sync::{Notify, oneshot};
 
 use super::connection_handles::ConnectionHandles;
 
-/// How long connections are pumped, at least, before the shard looks at its sockets and inbox again.
+/// Minimum time to write to connections before the shard polls its sockets and inbox again, in nanoseconds.
 const TURN_NANOS_MIN: u64 = 300_000;
-/// The same, at most.
+/// Maximum time for the same, in nanoseconds.
 const TURN_NANOS_MAX: u64 = 2_000_000;
 
 /// The connections of a shard.
@@ -63,7 +63,7 @@ impl Connections {
         self.handles.borrow_mut().lose_moved();
     }
 
-    /// So many connections came and went before they lived on any shard.
+    /// Counts connections that opened and closed before any shard registered them.
     pub fn pass_by(&self, count: u64) {
         self.handles.borrow_mut().pass_by(count);
     }
@@ -81,12 +81,12 @@ impl Connections {
         }
     }
 
-    /// How many connections were taken in so far, and of these let go.
+    /// Returns the number of connections registered so far, and of those that left.
     pub(crate) fn counts(&self) -> (u64, u64) {
         self.handles.borrow().counts()
     }
 
-    /// How many live here.
+    /// Number of open connections on this shard.
     pub(crate) fn living(&self) -> u64 {
         self.handles.borrow().len() as u64
     }
@@ -100,7 +100,7 @@ impl Connections {
         self.handles.borrow().get(number).cloned()
     }
 
-    /// Whether any waits for its turn of writing.
+    /// True if any connection is queued to write.
     pub(super) fn has_ready(&self) -> bool {
         self.handles.borrow().has_ready()
     }

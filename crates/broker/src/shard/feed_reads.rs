@@ -14,12 +14,13 @@ use tokio::sync::oneshot;
 
 use super::feeds::Feeds;
 
-/// How often room is looked for while reads wait.
+/// Interval of the check for free memory while reads wait.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// What was not looked at for so long may go when others wait: its stream consumers have full sockets or no permits.
+/// Time after which unused entries may be evicted while others wait, in nanoseconds: their stream consumers have full
+/// sockets or no permits.
 const UNUSED_NANOS: u64 = 200_000_000;
 
-/// Which tasks are there.
+/// Running tasks.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     is_relieving: Cell<bool>,

@@ -27,11 +27,11 @@ pub struct Feeds {
     /// Itself, for tasks that outlive a borrow.
     pub(super) me: Weak<Feeds>,
     by_topic: RefCell<IdMap<TopicId, Rc<Feed>>>,
-    /// Those with something to tell their topic's home.
+    /// Feeds with progress to send to their topic's home.
     pub(super) dirty: RefCell<IdSet<TopicId>>,
-    /// What they hold of what was read back.
+    /// Memory budget of entries that feeds read back.
     budget: Rc<CatchUpReadBudget>,
-    /// What they have at hand of the newest entries.
+    /// Newest entries that feeds keep in memory.
     newest: Rc<Newest>,
     pub(super) reads: Reads,
     /// Stages of feeds that are gone, so that the shard's sum only grows.
@@ -212,7 +212,7 @@ impl Feeds {
     }
 }
 
-/// What a feed asks of its shard, without keeping it alive.
+/// Link from a feed to its shard that does not keep the shard alive.
 struct HostOf(Weak<Feeds>);
 
 impl FeedHost for HostOf {

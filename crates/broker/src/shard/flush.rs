@@ -1,4 +1,4 @@
-//! What feeds do from time to time: what moved is sent home, old entries are let go.
+//! Periodic work of feeds: sending progress to the topics' homes, and dropping old entries.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const FLUSH_DELAYS_MAX: u32 = 25;
 /// Topics whose progress is sent home at once; those of more are spread over time, because each means a commit there and
 /// ten thousand at a time hold up the messages of all others.
 const FLUSH_TOPICS: usize = 32;
-/// How often a shard looks for entries at hand that are old.
+/// Interval at which a shard drops old entries from memory.
 const FORGET_INTERVAL: Duration = Duration::from_secs(1);
 /// Topics whose progress is sent home in a second when more than these move. A commit costs about as much as a
 /// message, so without a bound ten thousand topics with a message a second each would cost twice.
@@ -101,8 +101,9 @@ impl Feeds {
     }
 }
 
-/// In what time the progress of many topics is sent home: in a third of the interval, after waiting for a third, so that what moved
-/// at the beginning of one round is sent by the end of the next, within the interval. Longer when there are too many for that.
+/// Returns the time over which the progress of many topics is sent home: a third of the interval, after a wait of a
+/// third, so that progress made at the beginning of one round is sent by the end of the next, within the interval.
+/// Longer if there are too many topics for that.
 fn spread_time(topics: usize, interval: Duration) -> Duration {
     let topics = u64::try_from(topics).unwrap_or(u64::MAX);
     let least = Duration::from_micros(topics.saturating_mul(1_000_000) / FLUSH_TOPICS_PER_S);

@@ -13,7 +13,7 @@ use pharos_runtime::{Nanos, clock, spawn_local};
 use super::{Inbox, Shard};
 use crate::home::DeleteIf;
 
-/// How long messages are handled before sockets get their turn.
+/// Maximum time to handle messages before the sockets are served, in nanoseconds.
 const HANDLE_NANOS_MAX: u64 = 500_000;
 /// Times that a shard's own messages are taken before it looks at its inbox again.
 const OWN_ROUNDS_MAX: u32 = 4;

@@ -51,11 +51,11 @@ pub use stalled::{ReadAgain, Stalled};
 
 use crate::home::Home;
 
-/// One shard of the broker. Lives on its thread.
+/// Shard of the broker. Lives on its thread.
 pub struct Shard {
-    /// Which one.
+    /// Id of the shard.
     pub id: ShardId,
-    /// What all shards share.
+    /// State shared by all shards.
     pub shared: Arc<Shared>,
     /// Connections that live here.
     pub connections: Rc<Connections>,
@@ -116,7 +116,7 @@ impl Shard {
         self.cx.number()
     }
 
-    /// Where connections, lookups and loads are counted.
+    /// Returns the counters of connections, lookups and loads.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.cx.tally
@@ -178,7 +178,7 @@ where
     })
 }
 
-/// What a topic asks of its shard, without keeping the shard alive.
+/// Link from a topic to its shard that does not keep the shard alive.
 struct HostOf(Weak<Shard>);
 
 impl TopicHost for HostOf {

@@ -1,7 +1,7 @@
-//! What is asked of topics from any shard. A front door asks through a [`Caller`](super::Caller), which asks first whether its
-//! caller may.
+//! Requests to topics from any shard. A protocol handler uses a [`Caller`](super::Caller), which first checks the
+//! permissions of its client.
 //!
-//! Requests that wait go to the topic's home and back; what needs no answer is sent and forgotten.
+//! Requests with an answer go to the topic's home and back; others are sent without waiting.
 
 use std::rc::Rc;
 
@@ -84,7 +84,7 @@ impl Shard {
         .await?
     }
 
-    /// Whether a producer would be let in now, and the subscription that it brings. Changes nothing.
+    /// Checks that a producer would be admitted now, together with its subscription. Changes nothing.
     ///
     /// # Errors
     /// [`ProduceError`]: `Producer`, `Subscription`.
@@ -113,7 +113,8 @@ impl Shard {
         checked.await.map_err(TopicError::from)?
     }
 
-    /// Whether a consumer would be let in now, and whether the topic has no data, no producers and no consumers. Changes nothing.
+    /// Checks that a consumer would be admitted now. Returns true if the topic has no data, no producers and no
+    /// consumers. Changes nothing.
     ///
     /// # Errors
     /// [`SubscribeError`].

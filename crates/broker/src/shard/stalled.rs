@@ -24,9 +24,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::Shard;
 use super::connections::Connections;
 
-/// How often it is looked whether memory is short.
+/// Interval of the check for memory shortage.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Who has taken nothing for so long sets aside what it holds, if memory is short.
+/// Time without progress after which a connection releases its payloads, if memory is short.
 const STALLED_AFTER: Duration = Duration::from_millis(200);
 /// Connections of a shard that read again at a time.
 pub(crate) const READS_AGAIN_MAX: usize = 8;
@@ -37,7 +37,7 @@ pub struct Stalled {
     connections: Rc<Connections>,
     /// Itself, for the task that looks.
     me: Weak<Stalled>,
-    /// Since when, and which.
+    /// Start of the stall, and number of the connection.
     listed: RefCell<BTreeSet<(Nanos, u64)>>,
     is_looking: Cell<bool>,
     reads: Arc<Semaphore>,
@@ -46,9 +46,9 @@ pub struct Stalled {
 /// Entries that were read again.
 #[derive(Debug)]
 pub struct ReadAgain {
-    /// Those that were found, rising; not always all, but the first.
+    /// Entries found, in ascending order; not always all of them, but always the first ones.
     pub entries: Vec<(Arc<FeedEntry>, Held)>,
-    /// Those that no longer exist: they were acknowledged by others, or expired.
+    /// Entries that no longer exist: they were acknowledged by others, or expired.
     pub gone: Vec<Ordinal>,
     /// Others wait for their turn until this is dropped.
     _turn: OwnedSemaphorePermit,

@@ -60,7 +60,7 @@ async fn unreadable(bench: &Bench) -> u64 {
     bench.counts().await.entries_unreadable
 }
 
-/// Where the only cursor stands.
+/// Returns the position of the only cursor.
 fn place(topic: &TopicHandle) -> Ordinal {
     topic.figures(Wanted::default()).lowest.unwrap()
 }

@@ -40,7 +40,7 @@ async fn producer(shard: &Rc<Shard>, name: &TopicName) -> (Rc<Client>, TopicId, 
     (client, topic, grant.key, grant.last_sequence_id)
 }
 
-/// What its receipts say, in order: the number, and whether it is a duplicate.
+/// Returns the client's receipts in order: the number, and true for a duplicate.
 fn receipts(client: &Client) -> Vec<(u64, bool)> {
     let receipts = client.receipts.borrow();
     let is_nowhere = |at: Position| (at.ledger.0, at.entry.0) == NOWHERE;

@@ -1,4 +1,4 @@
-//! What is promised to a producer or consumer, and taken back when it cannot be kept.
+//! Grants to a producer or consumer, revoked if they cannot be kept.
 
 use pharos_dispatch::{FailoverCandidates, HashRange, KeySharedMode};
 use pharos_ledger::StorageFault;

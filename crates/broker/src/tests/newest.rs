@@ -1,4 +1,4 @@
-//! What shards have at hand of the newest entries stays within their account, and no consumer misses what went.
+//! The newest entries in a shard's memory stay within their account, and no consumer misses an evicted entry.
 
 use super::*;
 

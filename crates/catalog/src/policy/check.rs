@@ -17,13 +17,13 @@ use super::persistence::{ENSEMBLE_MAX, Persistence, affinity_of};
 use super::value::{QuotaAction, SubscriptionTypes};
 use crate::schema::SchemaCompatibilityStrategy;
 
-/// Why a value is not taken. Each carries the sentence that the client shows.
+/// Rejection of a value. Each variant carries the message that the client shows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It has another shape (400).
+    /// The value has another shape (400).
     #[error("{0}")]
     Shape(String),
-    /// It makes no sense, or not with what else is set (412).
+    /// The value is invalid, or conflicts with another setting (412).
     #[error("{0}")]
     Value(String),
     /// Nothing would act on it (501).
@@ -98,7 +98,7 @@ pub(super) fn retention(path: &str, value: Value) -> Checked {
     shape::<RetentionPolicies>(path, value)
 }
 
-/// How refusals begin that clients of Pulsar compare word by word.
+/// Beginning of error messages that Pulsar clients compare word by word.
 const AUTO_CREATION_FAULT: &str = "Invalid configuration for autoTopicCreationOverride. the detail is ";
 
 pub(super) fn auto_topic_creation(path: &str, value: Value) -> Checked {
@@ -330,8 +330,8 @@ pub fn backlog_quota(mut value: Value) -> Result<Value, Refusal> {
     serde_json::to_value(quota).map_err(|error| invalid(&error))
 }
 
-/// Whether retention keeps more than backlog quotas allow, so that what is acknowledged late is not deleted early.
-/// Unlimited or absent retention does, and so does no retention at all.
+/// True if retention keeps more than backlog quotas allow, so that messages acknowledged late are not deleted early.
+/// Also true for unlimited, absent and zero retention.
 #[must_use]
 pub fn retention_exceeds(retention: Option<&Value>, quotas: &Map<String, Value>) -> bool {
     let Some(Ok(kept)) = retention.map(RetentionPolicies::deserialize) else {
@@ -353,13 +353,13 @@ pub fn retention_exceeds(retention: Option<&Value>, quotas: &Map<String, Value>)
     holds_size && holds_time
 }
 
-/// Whether it is a list of this name and no other.
+/// True if the value is a list of this name and no other.
 pub(super) fn names_only(value: &Value, name: &str) -> bool {
     let mut items = value.as_array().into_iter().flatten();
     items.all(|item| item.as_str() == Some(name))
 }
 
-/// Whether a value means "off", so that not acting on the policy is just what was asked for.
+/// True if a value means "off", so that not acting on the policy is exactly the request.
 #[must_use]
 pub fn is_off(value: &Value) -> bool {
     match value {

@@ -1,4 +1,4 @@
-//! How fast a topic, or one of its subscriptions, is delivered.
+//! Dispatch rate of a topic or of one of its subscriptions.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use pharos_runtime::Rate;
 use super::check::{self, Refusal};
 use super::value::{PolicyValue, ToJson};
 
-/// How much may be delivered in a period; 0 is no limit.
+/// Maximum dispatch in a period; 0 is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DispatchRateLimit {
     /// Messages, those of a batch counted one by one.
@@ -19,7 +19,7 @@ pub struct DispatchRateLimit {
     pub bytes: u64,
     /// The period in seconds, at least 1.
     pub period_s: u32,
-    /// Whether as much as is published may be delivered besides.
+    /// True if the publish rate is added to the limit.
     pub is_relative: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is said about a topic on each level, and the rules by which one value comes of it.
+//! Policies of a topic on each level, and the rules that merge them into one value.
 
 use std::sync::Arc;
 
@@ -23,19 +23,19 @@ pub struct Levels<'a> {
     cluster: &'a str,
 }
 
-/// What is said about one topic alone; nothing for any topic of a namespace.
+/// Policies of one topic alone; empty for any topic of a namespace.
 #[derive(Debug, Default)]
 pub(crate) struct OnTopic {
     /// Its policies; those of a partition are its partitioned topic's.
     pub(crate) policies: Arc<TopicPolicies>,
     /// Its property [`DURABILITY`], or for a partition that of its partitioned topic.
     pub(crate) durability: Option<String>,
-    /// It is one of the broker's own, by its name.
+    /// True if it is a system topic, by its name.
     pub(crate) is_system: bool,
 }
 
 impl<'a> Levels<'a> {
-    /// What the broker says where no other level does.
+    /// Broker level, for use where no other level sets a value.
     #[must_use]
     pub fn of_broker(broker: Arc<BrokerPolicies>, cluster: &'a str) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl<'a> Levels<'a> {
         }
     }
 
-    /// The same with what a namespace says.
+    /// Adds the policies of a namespace.
     pub(crate) fn with_namespace(self, policies: Option<Arc<Policies>>) -> Self {
         Self {
             namespace: policies,
@@ -54,18 +54,18 @@ impl<'a> Levels<'a> {
         }
     }
 
-    /// The same with what a topic says.
+    /// Adds the policies of a topic.
     pub(crate) fn with_topic(self, topic: OnTopic) -> Self {
         Self { topic, ..self }
     }
 
-    /// What the topic says, or else its namespace.
+    /// Returns the topic's value, or else the namespace's.
     fn get<T: DeserializeOwned>(&self, row: &Row) -> Option<T> {
         let own = || self.topic.policies.get_as(row.topic?.path);
         own().or_else(|| self.of_namespace_as(row))
     }
 
-    /// What the namespace says.
+    /// Returns the namespace's value.
     fn of_namespace_as<T: DeserializeOwned>(&self, row: &Row) -> Option<T> {
         let at = row.namespace?;
         let policies = self.namespace.as_deref()?;

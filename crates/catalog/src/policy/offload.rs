@@ -174,7 +174,7 @@ fn endpoint(of: &OffloadPolicies) -> Option<&str> {
     general.or(of.s3_managed_ledger_offload_service_endpoint.as_deref())
 }
 
-/// Which copy a word wants read first; Pulsar writes it in two ways.
+/// Returns the copy that a word names to be read first; Pulsar spells it in two ways.
 #[must_use]
 pub fn offload_read_first(word: &str) -> Option<ReadFirst> {
     match word.to_ascii_lowercase().replace('_', "-").as_str() {

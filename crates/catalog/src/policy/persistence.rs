@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::value::{PolicyValue, ToJson, millis};
 
-/// How many copies of a message there are, and how often positions are stored.
+/// Number of copies of a message, and the interval at which positions are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Persistence {
-    /// How often positions are stored. The broker decides that alone.
+    /// Interval at which positions are stored. The broker alone decides it.
     pub cursor_flush_interval: Duration,
     /// The bookies of a ledger; `None`: this broker keeps one copy on this machine.
     pub replication: Option<Replication>,
@@ -21,7 +21,7 @@ pub struct Persistence {
 /// Bookies that a ledger can be spread over.
 pub(super) const ENSEMBLE_MAX: usize = 64;
 
-/// What a policy says of copies, if that is possible.
+/// Returns the replication of a policy, if it is possible.
 fn replication_of(policy: &PersistencePolicies) -> Option<Replication> {
     let count = |count: i32| usize::try_from(count).unwrap_or(0);
     let said = Replication {
@@ -40,7 +40,7 @@ impl Persistence {
         1000.0 / millis(self.cursor_flush_interval).max(1) as f64
     }
 
-    /// Whether copies can be kept as the policy says, as far as this broker knows without asking for bookies.
+    /// True if copies can be kept as the policy requires, as far as this broker knows without a request to bookies.
     pub(super) fn can_keep(self, policy: &PersistencePolicies) -> bool {
         match self.replication {
             Some(_) => replication_of(policy).is_some(),

@@ -1,4 +1,4 @@
-//! What a row says of its policy, its type and merge rule apart.
+//! Description of one policy in a row, apart from its type and merge rule.
 
 use serde_json::Value;
 
@@ -7,32 +7,32 @@ use super::levels::Levels;
 use super::table::BrokerPolicies;
 use crate::Policies;
 
-/// One policy, as REST and the reference page see it.
+/// Policy, as REST and the reference page present it.
 #[derive(Clone, Copy)]
 pub struct Row {
     /// Its name in the code: the member of [`BrokerPolicies`] and of
     /// [`EffectivePolicies`](super::EffectivePolicies).
     pub name: &'static str,
-    /// What it does, in a sentence or two.
+    /// Description, in a sentence or two.
     pub about: &'static str,
-    /// What its value is, in a word: the name of the JSON shape where that is an object.
+    /// Type of the value, in a word: the name of the JSON shape if it is an object.
     pub value: &'static str,
     /// The node's settings that are its value on the level of the broker.
     pub settings: &'static [&'static str],
-    /// Where namespaces have it.
+    /// Namespace routes and member, if namespaces have the policy.
     pub namespace: Option<AtNamespace>,
-    /// Where topics have it.
+    /// Topic routes and member, if topics have the policy.
     pub topic: Option<AtTopic>,
     /// The property of namespaces and topics that says it; empty without one.
     pub property: &'static str,
     /// Checks a value that came in under a path and gives it the shape that is stored.
     pub check: Check,
-    /// What a value must agree with besides its shape.
+    /// Further check of a value besides its shape.
     pub guard: Guard,
-    /// What holds where neither a topic nor its namespace says anything, in the shape of REST; `None` where there is no word
-    /// for that.
+    /// Effective value if neither a topic nor its namespace sets it, in the shape of REST; `None` if REST has no word
+    /// for it.
     pub applied: fn(&Levels<'_>) -> Option<Value>,
-    /// Whether it does not hold for system topics.
+    /// True if it does not apply to system topics.
     pub spares_system_topics: bool,
     /// The file that acts on it, below `crates/`; empty when nothing does.
     pub acts: &'static str,
@@ -66,17 +66,17 @@ pub struct AtNamespace {
     pub path: &'static str,
     /// Its member in the namespace's policies.
     pub member: &'static str,
-    /// What sets it.
+    /// HTTP method that sets it.
     pub set: Method,
-    /// Whether the member maps names of clusters to values; only that of this cluster is looked at.
+    /// True if the member maps names of clusters to values; only the value of this cluster is used.
     pub by_cluster: bool,
-    /// Whether something acts on it.
+    /// True if something acts on it.
     pub acts: bool,
-    /// Whether its path knows `applied=true`: what holds where nothing is set.
+    /// True if its path accepts `applied=true`, which returns the effective value if none is set.
     pub knows_applied: bool,
-    /// What its path answers where nothing is set; 204 without it.
+    /// Answer of its path if no value is set; 204 without it.
     pub unset: Option<fn(&BrokerPolicies) -> Value>,
-    /// What the whole of the policies has where nothing is set; absent without it.
+    /// Value of the member in the policies object if none is set; absent without it.
     pub unset_member: Option<fn(&BrokerPolicies) -> Value>,
 }
 
@@ -86,17 +86,17 @@ pub struct AtTopic {
     /// Last part of its path, below `/admin/v2/persistent/{tenant}/{namespace}/{topic}/`, and its name among the topic's
     /// policies.
     pub path: &'static str,
-    /// What sets it.
+    /// HTTP method that sets it.
     pub set: Method,
-    /// Whether something acts on it.
+    /// True if something acts on it.
     pub acts: bool,
-    /// Whether its value may come as the query parameter of its name, instead of a body.
+    /// True if its value may be sent as the query parameter of its name, instead of a body.
     pub in_query: bool,
-    /// What its path answers where nothing is set; 204 without it.
+    /// Answer of its path if no value is set; 204 without it.
     pub unset: Option<fn(&BrokerPolicies) -> Value>,
 }
 
-/// What a value must agree with besides its shape.
+/// Further check of a value besides its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// Nothing.
@@ -109,14 +109,14 @@ pub enum Guard {
     Quotas,
     /// The clusters that are known and that the tenant may use; this one must be among them.
     Clusters,
-    /// It may name this cluster only.
+    /// The value may name this cluster only.
     OwnCluster,
     /// The drivers that this node has.
     OffloadDrivers,
 }
 
 impl AtNamespace {
-    /// What a namespace says; `cluster`: this one.
+    /// Returns the value that a namespace sets; `cluster` is this cluster.
     #[must_use]
     pub fn said_by<'p>(&self, policies: &'p Policies, cluster: &str) -> Option<&'p Value> {
         let value = policies.get(self.member)?;
@@ -148,7 +148,7 @@ impl Row {
         }
     }
 
-    /// One without a type of its own, so that its name and its sentence stand here.
+    /// Row without a type of its own, so that its name and its description are given here.
     #[must_use]
     pub(super) const fn named(
         name: &'static str,
@@ -210,19 +210,19 @@ impl Row {
         }
     }
 
-    /// Where it acts.
+    /// Sets the file that acts on it.
     #[must_use]
     pub(super) const fn acts(self, acts: &'static str) -> Self {
         Self { acts, ..self }
     }
 
-    /// What a value must agree with.
+    /// Sets the further check of a value.
     #[must_use]
     pub(super) const fn guard(self, guard: Guard) -> Self {
         Self { guard, ..self }
     }
 
-    /// What holds where no level says anything.
+    /// Sets the effective value for the case that no level sets one.
     #[must_use]
     pub(super) const fn applied(self, applied: fn(&Levels<'_>) -> Option<Value>) -> Self {
         Self { applied, ..self }
@@ -236,7 +236,7 @@ impl Row {
         }
     }
 
-    /// It is set with PUT on namespaces.
+    /// Uses PUT to set it on namespaces.
     #[must_use]
     pub(super) const fn put_on_namespaces(self) -> Self {
         match self.namespace {
@@ -310,7 +310,7 @@ impl Row {
         }
     }
 
-    /// It is set with PUT on topics.
+    /// Uses PUT to set it on topics.
     #[must_use]
     pub(super) const fn put_on_topics(self) -> Self {
         match self.topic {
@@ -374,7 +374,7 @@ impl Row {
         }
     }
 
-    /// Whether something acts on it on a level.
+    /// True if something acts on it on a level.
     #[must_use]
     pub fn acts_on(&self, level: Level) -> bool {
         match level {

@@ -39,7 +39,7 @@ macro_rules! policies {
         $(#[doc = $about:literal])+
         $name:ident: $value:ty $(, broker $broker:ty)? = $default:expr, $merge:ident $([$spares:ident])?, $row:expr;
     )+) => {
-        /// What the broker's settings say of each policy: what holds where neither a topic nor its namespace says anything.
+        /// Broker's default of each policy: effective if neither a topic nor its namespace sets it.
         #[derive(Clone, Debug, PartialEq)]
         pub struct BrokerPolicies {
             $($(#[doc = $about])+ pub $name: policies!(@broker $value $(, $broker)?),)+
@@ -51,7 +51,7 @@ macro_rules! policies {
             }
         }
 
-        /// What holds for one topic.
+        /// Effective policies of one topic.
         #[derive(Clone, Debug, PartialEq)]
         pub struct EffectivePolicies {
             $($(#[doc = $about])+ pub $name: $value,)+
@@ -105,7 +105,7 @@ macro_rules! policies {
 }
 
 policies! {
-    /// How long and how much acknowledged data is kept; -1 is without limit. Larger than the backlog quotas.
+    /// Retention of acknowledged data, by time and size; -1 is unlimited. Must be larger than the backlog quotas.
     retention: Retention = Retention { time: Some(Duration::ZERO), bytes: Some(0) }, nearest,
         Row::new("RetentionPolicies", check::retention)
             .settings(&["ledger.default_retention_time", "ledger.default_retention_size"])
@@ -123,8 +123,8 @@ policies! {
             .in_query()
             .acts("topic/src/expiry.rs");
 
-    /// How large and how old a backlog may be, and what happens beyond: one value for `destination_storage` and one for
-    /// `message_age`, each decided by itself.
+    /// Maximum size and age of a backlog, and the action beyond it: one value for `destination_storage` and one for
+    /// `message_age`, each resolved by itself.
     backlog_quotas: BacklogQuotas, broker BacklogQuotaDefaults = BacklogQuotaDefaults::default(), each_quota[off_for_system_topics],
         Row::new("BacklogQuota by type", check::backlog_quotas)
             .settings(&["policies.backlog_quota_size", "policies.backlog_quota_time", "policies.backlog_quota_policy"])
@@ -152,7 +152,7 @@ policies! {
             .topic("compactionThreshold")
             .acts("topic/src/compaction.rs");
 
-    /// When an unused topic is deleted.
+    /// Deletion of unused topics: the condition and the time.
     inactive_topics: InactiveTopics = InactiveTopics {
             delete: true,
             mode: InactiveMode::NoSubscriptions,
@@ -260,7 +260,7 @@ policies! {
             .topic("dispatchRate")
             .acts("topic/src/dispatch_rates.rs");
 
-    /// The same for each subscription.
+    /// Dispatch rate of each subscription.
     subscription_dispatch_rate: DispatchRateLimit = DispatchRateLimit::default(), nearest[off_for_system_topics],
         Row::new("DispatchRate", dispatch_rate::check)
             .settings(&["policies.max_dispatch_rate_messages_per_subscription", "policies.max_dispatch_rate_bytes_per_subscription"])
@@ -269,7 +269,7 @@ policies! {
             .topic("subscriptionDispatchRate")
             .acts("topic/src/dispatch_rates.rs");
 
-    /// The same for what goes to each other cluster.
+    /// Dispatch rate of replication to each remote cluster.
     replicator_dispatch_rate: DispatchRateLimit = DispatchRateLimit::default(), nearest[off_for_system_topics],
         Row::new("DispatchRate", dispatch_rate::check)
             .settings(&["policies.max_dispatch_rate_messages_per_replicator", "policies.max_dispatch_rate_bytes_per_replicator"])
@@ -286,7 +286,7 @@ policies! {
             .guard(Guard::Clusters)
             .acts("topic/src/replication.rs");
 
-    /// How often one consumer may subscribe.
+    /// Maximum rate of subscribe requests of one consumer.
     subscribe_rate: SubscribeRateLimit = SubscribeRateLimit::default(), nearest[off_for_system_topics],
         Row::new("SubscribeRate", shape::<SubscribeRate>)
             .namespace("subscribeRate", "clusterSubscribeRate")
@@ -294,7 +294,7 @@ policies! {
             .topic("subscribeRate")
             .acts("topic/src/limits.rs");
 
-    /// Whether delayed messages wait for their time, how often they are looked at, and the longest delay.
+    /// Delayed delivery: whether it is enabled, the tick time, and the maximum delay.
     delayed_delivery: DelayedDelivery = DelayedDelivery {
             active: true,
             tick: Duration::from_secs(1),
@@ -315,7 +315,7 @@ policies! {
             .topic("subscriptionTypesEnabled")
             .acts("topic/src/limits.rs");
 
-    /// Whether messages that a producer sent before, by their sequence ids, are answered and not stored again.
+    /// True if duplicates, by the producer's sequence ids, are acknowledged without being stored again.
     deduplication: bool = false, nearest[off_for_system_topics],
         Row::new("true or false", shape::<bool>)
             .settings(&["policies.deduplication"])
@@ -331,14 +331,14 @@ policies! {
             .topic("deduplicationSnapshotInterval")
             .acts("topic/src/deduplication.rs");
 
-    /// Whether only encrypted messages are taken.
+    /// True if only encrypted messages are accepted.
     encryption_required: bool = false, nearest[off_for_system_topics],
         Row::new("true or false", shape::<bool>)
             .namespace("encryptionRequired", "encryption_required")
             .unset(|_| json!(false))
             .acts("topic/src/publish.rs");
 
-    /// Whether a topic is made when a client first names it, and which.
+    /// Creation of a topic when a client first names it, and its type.
     auto_topic_creation: AutoTopicCreation = AutoTopicCreation {
             allow: true,
             kind: AutoTopicType::NonPartitioned,
@@ -349,7 +349,7 @@ policies! {
             .namespace("autoTopicCreation", "autoTopicCreationOverride")
             .acts("catalog/src/ensure.rs");
 
-    /// Whether a durable subscription is made when a consumer first names it.
+    /// Creation of a durable subscription when a consumer first names it.
     auto_subscription_creation: AutoSubscriptionCreation = AutoSubscriptionCreation { allow: true }, nearest,
         Row::new("AutoSubscriptionCreationOverride", shape::<AutoSubscriptionCreationOverride>)
             .settings(&["allow_auto_subscription_creation"])
@@ -357,7 +357,7 @@ policies! {
             .topic("autoSubscriptionCreation")
             .acts("catalog/src/namespaces.rs");
 
-    /// How the schema of a topic may change. `UNDEFINED` says nothing.
+    /// Compatibility check for a new schema of the topic. `UNDEFINED` sets nothing.
     schema_compatibility_strategy: SchemaCompatibilityStrategy = SchemaCompatibilityStrategy::Full, schema_strategy,
         Row::new("SchemaCompatibilityStrategy", shape::<SchemaCompatibilityStrategy>)
             .namespace("schemaCompatibilityStrategy", "schema_compatibility_strategy")
@@ -367,14 +367,14 @@ policies! {
             .put_on_topics()
             .acts("catalog/src/schema/registry.rs");
 
-    /// Whether producers may bring new schemas.
+    /// True if producers may add new schemas.
     allow_auto_update_schema: bool = true, nearest,
         Row::new("true or false", shape::<bool>)
             .namespace("isAllowAutoUpdateSchema", "is_allow_auto_update_schema")
             .unset(|broker| json!(broker.allow_auto_update_schema))
             .acts("catalog/src/schema/registry.rs");
 
-    /// Whether producers without a schema are refused on a topic that has one.
+    /// True if producers without a schema are refused on a topic that has one.
     schema_validation_enforced: bool = false, either,
         Row::new("true or false", shape::<bool>)
             .namespace("schemaValidationEnforced", "schema_validation_enforced")
@@ -408,7 +408,7 @@ policies! {
             .guard(Guard::Bookies)
             .acts("topic/src/maintenance.rs");
 
-    /// Where closed ledgers are offloaded to, and when; each member is decided by itself.
+    /// Offload target of closed ledgers, and the thresholds; each member is resolved by itself.
     offload: OffloadPolicy, broker OffloadPolicy = OffloadPolicy::default(), offload,
         Row::new("OffloadPolicies", check::offload_policies)
             .settings(&[
@@ -427,7 +427,7 @@ policies! {
             .guard(Guard::OffloadDrivers)
             .acts("topic/src/offload.rs");
 
-    /// How hard messages are made durable before they are acknowledged: `sync`, `async` or `bypass`.
+    /// Durability of messages before they are acknowledged: `sync`, `async` or `bypass`.
     durability: Durability = Durability::Sync, durability,
         Row::new("word", any)
             .settings(&["storage.sync"])

@@ -1,4 +1,4 @@
-//! Whose word goes first, and what the rows say.
+//! Tests of the precedence of levels, and of the rows.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -22,10 +22,10 @@ pub trait ToJson {
 
 /// The type of a policy that REST sets.
 pub trait PolicyValue: ToJson + Clone {
-    /// What REST carries and the catalog stores.
+    /// JSON form used in REST and stored in the catalog.
     type Json: DeserializeOwned;
 
-    /// What a topic or namespace said; `broker` has what it left open.
+    /// Converts the value of a topic or namespace; members that it leaves open are taken from `broker`.
     fn from_json(said: Self::Json, broker: &Self) -> Self;
 }
 
@@ -143,12 +143,12 @@ macro_rules! time {
 time!(Seconds, 1);
 time!(Minutes, 60);
 
-/// What is kept although it is acknowledged: until either is exceeded.
+/// Retention of acknowledged data: until either limit is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Since a ledger was closed; 0 keeps nothing, `None` is for ever.
+    /// Time since a ledger was closed; 0 keeps nothing, `None` is unlimited.
     pub time: Option<Duration>,
-    /// Of a topic; 0 keeps nothing, `None` is any number.
+    /// Size per topic, in bytes; 0 keeps nothing, `None` is unlimited.
     pub bytes: Option<u64>,
 }
 
@@ -173,7 +173,7 @@ impl ToJson for Retention {
     }
 }
 
-/// What happens when a backlog is over its quota.
+/// Action when a backlog exceeds its quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuotaAction {
     /// Producers are disconnected and told to come back later (`producer_request_hold`).
@@ -211,7 +211,7 @@ impl QuotaAction {
 pub struct Quota {
     /// From this on the action is taken.
     pub limit: u64,
-    /// What is done then.
+    /// Action beyond the quota.
     pub action: QuotaAction,
 }
 
@@ -224,14 +224,14 @@ pub struct BacklogQuotas {
     pub age: Option<Quota>,
 }
 
-/// What the broker says of backlog quotas: one action for both.
+/// Broker's defaults of backlog quotas: one action for both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BacklogQuotaDefaults {
     /// Bytes; `None` for any, 0 for none at all.
     pub size: Option<u64>,
     /// Age of the oldest message; `None` for any.
     pub age: Option<Duration>,
-    /// What happens beyond.
+    /// Action beyond the quota.
     pub action: QuotaAction,
 }
 
@@ -250,10 +250,10 @@ impl ToJson for BacklogQuotaDefaults {
     }
 }
 
-/// When a delayed message is delivered.
+/// Delivery of delayed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayedDelivery {
-    /// Whether messages wait at all; otherwise they are delivered at once, whatever time they name.
+    /// True if messages are delayed; otherwise they are delivered at once, whatever time they name.
     pub active: bool,
     /// Time between looks; a message may come this much too early.
     pub tick: Duration,
@@ -287,13 +287,14 @@ impl ToJson for DelayedDelivery {
     }
 }
 
-/// Which topics count as not used.
+/// Condition under which a topic counts as unused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InactiveMode {
-    /// Those without producers and subscriptions (`delete_when_no_subscriptions`).
+    /// Topics without producers and subscriptions (`delete_when_no_subscriptions`).
     #[default]
     NoSubscriptions,
-    /// Those without producers and consumers whose subscriptions have no backlog (`delete_when_subscriptions_caught_up`).
+    /// Topics without producers and consumers whose subscriptions have no backlog
+    /// (`delete_when_subscriptions_caught_up`).
     CaughtUp,
 }
 
@@ -308,14 +309,14 @@ impl InactiveMode {
     }
 }
 
-/// When an unused topic is deleted.
+/// Deletion of unused topics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InactiveTopics {
-    /// Whether it is at all.
+    /// True if unused topics are deleted.
     pub delete: bool,
-    /// Which topics.
+    /// Condition for a topic to count as unused.
     pub mode: InactiveMode,
-    /// How long it must have been unused.
+    /// Time that a topic must have been unused.
     pub after: Duration,
 }
 
@@ -356,7 +357,7 @@ impl ToJson for InactiveTopics {
     }
 }
 
-/// How much may be published to a topic a second; 0 is no limit.
+/// Maximum publish rate of a topic per second; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PublishRateLimit {
     /// Messages, those of a batch counted one by one.
@@ -366,13 +367,13 @@ pub struct PublishRateLimit {
 }
 
 impl PublishRateLimit {
-    /// Whether nothing is limited.
+    /// True if nothing is limited.
     #[must_use]
     pub fn is_off(self) -> bool {
         self == Self::default()
     }
 
-    /// The same, a second.
+    /// Returns the limit as a rate per second.
     #[must_use]
     pub fn rate(self) -> Rate {
         Rate::per_second(self.messages.into(), self.bytes)
@@ -399,7 +400,7 @@ impl ToJson for PublishRateLimit {
     }
 }
 
-/// How often one consumer may subscribe in a period; 0 is no limit.
+/// Number of subscribe requests that one consumer may send in a period; 0 is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscribeRateLimit {
     /// Times.
@@ -447,7 +448,7 @@ impl SubscriptionTypes {
     /// The names there are.
     pub const NAMES: [&'static str; 4] = ["Exclusive", "Failover", "Shared", "Key_Shared"];
 
-    /// Whether subscriptions of this type are served.
+    /// True if subscriptions of this type are allowed.
     #[must_use]
     pub fn allow(&self, name: &str) -> bool {
         self.0.iter().any(|allowed| allowed == name)
@@ -479,22 +480,22 @@ impl ToJson for SubscriptionTypes {
     }
 }
 
-/// What an automatically created topic is.
+/// Type of an automatically created topic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoTopicType {
-    /// One plain topic.
+    /// A non-partitioned topic.
     #[default]
     NonPartitioned,
     /// A partitioned topic.
     Partitioned,
 }
 
-/// Whether topics are made on first use, and which.
+/// Creation of topics on first use, and their type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutoTopicCreation {
-    /// Whether.
+    /// True if topics are created on first use.
     pub allow: bool,
-    /// Which.
+    /// Type of the created topics.
     pub kind: AutoTopicType,
     /// Partitions of those that are partitioned, at least 1.
     pub partitions: u32,
@@ -534,10 +535,10 @@ impl ToJson for AutoTopicCreation {
     }
 }
 
-/// Whether subscriptions are made on first use.
+/// Creation of subscriptions on first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutoSubscriptionCreation {
-    /// Whether.
+    /// True if subscriptions are created on first use.
     pub allow: bool,
 }
 

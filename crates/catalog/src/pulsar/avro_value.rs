@@ -17,7 +17,7 @@ pub(super) struct AvroCodec {
 }
 
 impl AvroCodec {
-    /// What is wrong with the schema otherwise.
+    /// Parses the schema; the error says what is wrong with it.
     pub(super) fn new(schema: &[u8]) -> Result<Self, String> {
         let schema = serde_json::from_slice(schema).map_err(|error| error.to_string())?;
         let mut named = HashMap::new();

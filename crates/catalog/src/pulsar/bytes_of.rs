@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-/// Where an entry is; `-1` for nowhere.
+/// Position of an entry; `-1` for none.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(crate) struct PositionInfo {
     #[prost(int64, required, tag = "1")]
@@ -24,7 +24,7 @@ pub(crate) struct IndexEntry {
     pub(crate) hash: Vec<u8>,
 }
 
-/// What is under `schemas/<id>`.
+/// Value stored under `schemas/<id>`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct SchemaLocator {
     /// The newest version.
@@ -75,7 +75,7 @@ pub(crate) struct SchemaInfo {
     pub(crate) props: Vec<KeyValue>,
 }
 
-/// What the catalog wants to know of a managed ledger's info.
+/// Fields of a managed ledger's info that the catalog uses.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct StoredManagedLedger {
     #[prost(message, repeated, tag = "1")]
@@ -84,7 +84,7 @@ pub(crate) struct StoredManagedLedger {
     pub(crate) properties: Vec<KeyValue>,
 }
 
-/// One of its ledgers.
+/// Ledger of a managed ledger.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct StoredLedger {
     #[prost(int64, required, tag = "1")]
@@ -103,24 +103,24 @@ pub(crate) struct LongProperty {
     pub(crate) value: i64,
 }
 
-/// What the catalog wants to know of a cursor.
+/// Fields of a cursor's info that the catalog uses.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct CursorInfo {
-    /// Where its places are; `-1` when it was closed.
+    /// Ledger that holds its positions; `-1` if the cursor was closed.
     #[prost(int64, required, tag = "1")]
     pub(crate) cursors_ledger_id: i64,
     #[prost(message, repeated, tag = "5")]
     pub(crate) properties: Vec<LongProperty>,
 }
 
-/// The same of an entry of a cursor's ledger.
+/// Same fields of an entry of a cursor's ledger.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct CursorPosition {
     #[prost(message, repeated, tag = "4")]
     pub(crate) properties: Vec<LongProperty>,
 }
 
-/// Where a message of a compacted ledger was.
+/// Original position of a message of a compacted ledger.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct MessageIdData {
     #[prost(uint64, required, tag = "1")]
@@ -129,7 +129,7 @@ pub(crate) struct MessageIdData {
     pub(crate) entry_id: u64,
 }
 
-/// What the catalog wants to know of a message, and says of one.
+/// Fields of a message's metadata that the catalog reads and writes.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct MessageMetadata {
     #[prost(string, required, tag = "1")]

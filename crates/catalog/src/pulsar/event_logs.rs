@@ -1,4 +1,5 @@
-//! What the catalog needs in order to say something of a topic as Pulsar's brokers do: the log of a topic, taken over from whom had it.
+//! Interface that the catalog needs to write topic events as Pulsar's brokers do: the log of a topic, taken over from
+//! its previous owner.
 
 use std::sync::Arc;
 
@@ -31,13 +32,13 @@ pub trait EventLog: Send {
     fn close(self: Box<Self>) -> BoxFuture<'static, ()>;
 }
 
-/// Why nothing was appended.
+/// Failure of an append; nothing was appended.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum EventLogError {
     /// Another one took it over.
     #[error("another broker took the log over")]
     TakenOver,
-    /// It failed.
+    /// The append failed.
     #[error(transparent)]
     Failed(Arc<Fault>),
 }

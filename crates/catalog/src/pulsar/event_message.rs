@@ -11,10 +11,10 @@ use super::bytes_of::{MessageIdData, MessageMetadata};
 
 /// Before the name of a topic in an event of policies for all clusters.
 const EVERYWHERE: &str = "__G__";
-/// What entries of messages begin with: with a checksum, and with what a broker noted.
+/// Magic numbers at the start of message entries: with a checksum, and with broker entry metadata.
 const CHECKSUM: u16 = 0x0e01;
 const BROKER_METADATA: u16 = 0x0e02;
-/// Who says so, as far as a message needs a name there.
+/// Producer name in the messages' metadata, which requires one.
 const PRODUCER: &str = "pharos";
 
 /// The key of the messages about a topic.
@@ -25,7 +25,7 @@ pub(super) fn key_of(topic: &TopicName, is_everywhere: bool) -> String {
     }
 }
 
-/// One message to be written.
+/// Message to be written.
 pub(super) struct NewEvent<'a> {
     /// See [`key_of`].
     pub(super) key: String,
@@ -69,7 +69,7 @@ impl NewEvent<'_> {
     }
 }
 
-/// One event: the topic, whether it is for all clusters, and the policies in their bytes; `None`: they are removed.
+/// Event: the topic, its scope (true for all clusters), and the encoded policies; `None`: they are removed.
 pub(super) struct SaidEvent {
     pub(super) topic: TopicName,
     pub(super) is_everywhere: bool,
@@ -77,7 +77,7 @@ pub(super) struct SaidEvent {
     pub(super) payload: Option<Bytes>,
 }
 
-/// What is wrong with it otherwise.
+/// Decodes the event of an entry; the error says what is wrong with it.
 pub(super) fn event(mut entry: Bytes) -> Result<Option<SaidEvent>, String> {
     let short = || "it ends early".to_owned();
     let magic = |entry: &mut Bytes, wanted: u16| {

@@ -1,4 +1,4 @@
-//! What a change in Pulsar's tree is a change of for the catalog.
+//! Translation of changes in Pulsar's tree into changes of the catalog.
 //!
 //! A version that the catalog cannot know (0) makes it read the fact again.
 

@@ -56,15 +56,15 @@ const AT_ONCE: usize = 64;
 /// A store that has the catalog's facts where Pulsar's brokers have them; see the module's documentation.
 pub struct PulsarFacts {
     store: Arc<dyn MetadataStore>,
-    /// Where schemas are, and what was said of topics.
+    /// Ledgers of schemas and of topic policy events.
     ledgers: Arc<dyn LedgerEngine>,
-    /// What was said of topics, once it was read.
+    /// Topic policy events, once they were read.
     said: RwLock<Option<Arc<policy_events::EventLogsRead>>>,
-    /// One at a time reads what was said.
+    /// Permit to read the events, for one task at a time.
     reading: Semaphore,
-    /// One at a time says something.
+    /// Permit to write an event, for one task at a time.
     saying: Semaphore,
-    /// How something is said of topics; `None`: nothing is.
+    /// Writer of topic policy events; `None`: none are written.
     writer: Option<EventWriter>,
 }
 
@@ -82,14 +82,14 @@ enum OpenLedgers {
     Held,
 }
 
-/// How something is said of topics.
+/// Writer of topic policy events.
 struct EventWriter {
     logs: Arc<dyn EventLogs>,
     /// The cluster for which it holds.
     cluster: String,
 }
 
-/// What a key of the catalog is about, where that stands elsewhere.
+/// Subject of a catalog key that Pulsar stores elsewhere.
 enum PlaceOfFact<'a> {
     /// A namespace: `<tenant>/<namespace>`.
     Namespace(&'a str),
@@ -138,7 +138,7 @@ impl PulsarFacts {
         }
     }
 
-    /// The same, and policies of topics can be changed: events for this cluster go to the topics whose logs `logs` takes over.
+    /// Allows changes of topic policies: events for this cluster go to the topics whose logs `logs` takes over.
     #[must_use]
     pub fn with_events(self, logs: Arc<dyn EventLogs>, cluster: &str) -> Self {
         let cluster = cluster.to_owned();
@@ -148,7 +148,7 @@ impl PulsarFacts {
         }
     }
 
-    /// What is not translated, as far as it has a value: nodes that only hold others have none.
+    /// Returns the untranslated nodes that have a value; nodes that only hold others have none.
     async fn scan_same(&self, prefix: &str) -> Result<Vec<Item>, ReadError> {
         let found = self.store.scan(prefix).await?;
         let is_same = |item: &Item| {
@@ -269,7 +269,7 @@ impl MetadataStore for PulsarFacts {
     }
 }
 
-/// What could not be read for a write; nothing was written.
+/// Converts a failed read before a write into the write's error; nothing was written.
 fn unread(error: ReadError) -> WriteError {
     match error {
         ReadError::InvalidKey(key) => WriteError::InvalidKey(key),
@@ -292,7 +292,7 @@ fn conflict(key: &str, current: Option<Version>) -> WriteError {
     }
 }
 
-/// What insists on exactly what was found.
+/// Returns the condition that the version is exactly the one found.
 fn as_found(found: Option<Version>) -> Expect {
     found.map_or(Expect::Absent, Expect::Version)
 }

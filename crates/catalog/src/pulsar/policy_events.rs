@@ -34,10 +34,10 @@ const BYTES: usize = 1 << 20;
 const VERSION_MIN: u64 = 2;
 const ENTRIES_OF_LEDGER: u64 = 1 << 20;
 
-/// Where an event is: ledger and entry.
+/// Position of an event: ledger and entry.
 pub(super) type EventPlace = (u64, u64);
 
-/// What was said last of a topic, for this cluster or for all.
+/// Last event of a topic, for this cluster or for all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SaidLast {
     pub(super) at: EventPlace,
@@ -45,7 +45,7 @@ pub(super) struct SaidLast {
     pub(super) policies: Option<Map<String, Value>>,
 }
 
-/// What holds of what was said of a topic.
+/// Events in effect for a topic.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Said {
     pub(super) here: SaidLast,
@@ -53,7 +53,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// Whether there are policies, be it without a member.
+    /// True if there are policies, even without a member.
     pub(super) fn is_there(&self) -> bool {
         self.here.policies.is_some() || self.everywhere.policies.is_some()
     }
@@ -109,10 +109,10 @@ impl EventLogRead {
     }
 }
 
-/// Those of all namespaces, partitions one by one.
+/// Event logs of all namespaces, one per partition.
 pub(super) type EventLogsRead = BTreeMap<TopicName, Arc<EventLogRead>>;
 
-/// What was said of one topic. Its namespace may have several logs.
+/// Returns the events of one topic. Its namespace may have several logs.
 pub(super) fn said_of(logs: &EventLogsRead, topic: &TopicName) -> Said {
     let path = path_of(topic);
     let mut all = Said::default();
@@ -129,7 +129,7 @@ pub(super) fn said_of(logs: &EventLogsRead, topic: &TopicName) -> Said {
     all
 }
 
-/// What was said, by [`path_of`].
+/// Returns the events of all topics, by [`path_of`].
 pub(super) fn all_said(logs: &EventLogsRead) -> BTreeMap<String, Said> {
     let mut all = BTreeMap::<String, Said>::new();
     for ((path, is_everywhere), said) in logs.values().flat_map(|log| &log.said) {
@@ -233,7 +233,8 @@ impl<'a> EventsReader<'a> {
         Ok(log)
     }
 
-    /// What a topic was compacted into; that it was read to some place is not said, for its ledgers have what came later.
+    /// Reads a topic's compacted ledger; the result has no end position, because the topic's ledgers have later
+    /// events.
     async fn read_compacted(&mut self, topic: &TopicName, key: &str) -> Result<EventLogRead, ReadError> {
         let mut log = EventLogRead::default();
         if let Some(ledger) = self.compacted_ledger(topic, key).await? {

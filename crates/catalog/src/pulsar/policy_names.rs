@@ -44,7 +44,7 @@ const RENAMED: [(&str, &str); 24] = [
         "dispatcherPauseOnAckStatePersistent",
     ),
 ];
-/// The same, where an empty value is none.
+/// Member names in events and in the catalog, for members whose empty value counts as unset.
 const LISTED: [(&str, &str); 5] = [
     ("subscriptionTypesEnabled", "subscriptionTypesEnabled"),
     ("replicationClusters", "replication"),

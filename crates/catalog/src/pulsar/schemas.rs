@@ -122,7 +122,7 @@ fn of_entry(version: u64, bytes: &[u8]) -> Result<SchemaEntry, String> {
     })
 }
 
-/// What names the versions of a schema.
+/// Locator of the versions of a schema.
 struct Located {
     locator: SchemaLocator,
     version: Version,
@@ -314,7 +314,7 @@ impl<'a> SchemaFacts<'a> {
         Err(unwritten(id, &"others add versions all the time"))
     }
 
-    /// Those of one schema where `prefix` names one, else all.
+    /// Returns the items of one schema if `prefix` names one, else of all.
     pub(super) async fn scan(&self, prefix: &str) -> Result<Vec<Item>, ReadError> {
         let one = prefix
             .strip_prefix(keys::SCHEMAS)

@@ -1,4 +1,5 @@
-//! What would be taken over from Pulsar's brokers, and what cannot be: found out without changing anything.
+//! Check of a takeover from Pulsar's brokers: finds what would be taken over and what cannot be, without changing
+//! anything.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +25,14 @@ const DEDUPLICATION: &str = "pulsar.dedup";
 /// Beginning of the cursors of what is copied to other clusters and to shadow topics, and of the former alone.
 const REPLICATORS: &str = "pulsar.repl";
 const REPLICATOR: &str = "pulsar.repl.";
-/// What a compressed state of a cursor begins with.
+/// Magic number of a compressed cursor state.
 const COMPRESSED: [u8; 2] = [0x47, 0x79];
 /// End of the name of the topic of acknowledgements in transactions.
 const PENDING_ACKS: &str = "__transaction_pending_ack";
 /// Policies that say where a thing had better be: without them it is somewhere else, and no promise is broken.
 const HINTS: [&str; 2] = ["anti_affinity_group", "allowed_topic_property_keys_for_metrics"];
 
-/// What there is, and what is in the way.
+/// Data found in Pulsar's tree, and the obstacles to a takeover.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Takeover {
@@ -51,23 +52,23 @@ pub struct Takeover {
     pub schemas: BTreeMap<String, Vec<i64>>,
     /// Topics with policies of their own.
     pub topic_policies: Vec<String>,
-    /// What cannot be taken over.
+    /// Items that cannot be taken over.
     pub refused: Vec<Finding>,
-    /// What is otherwise than before.
+    /// Items that differ after the takeover.
     pub notes: Vec<Finding>,
 }
 
 /// Something by name, and what is to be said of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is about.
+    /// Subject of the finding.
     pub what: String,
-    /// What is to be said.
+    /// Message of the finding.
     pub why: String,
 }
 
 impl Takeover {
-    /// Whether everything would be taken over, and at once.
+    /// True if everything can be taken over now.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         self.refused.is_empty() && self.brokers.is_empty()
@@ -247,7 +248,7 @@ fn policies(path: &str, policies: &Policies, cluster: &str, broker: &BrokerPolic
     }
 }
 
-/// The same of a topic; they have the catalog's names.
+/// Same check of a topic's policies, which have the catalog's names.
 fn topic_policies(
     path: &str,
     policies: &Map<String, Value>,

@@ -1,4 +1,4 @@
-//! What Apache Pulsar 4.2.4 wrote, read and written again: `fixtures/pulsar-4.2`.
+//! Data that Apache Pulsar 4.2.4 wrote, read and written again: `fixtures/pulsar-4.2`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// What was recorded, with ledgers of the same numbers.
+    /// Recorded data, with ledgers of the same numbers.
     async fn recorded() -> Self {
         let store = Arc::new(Memory::new());
         for (key, value) in nodes() {

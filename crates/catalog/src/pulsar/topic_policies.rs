@@ -29,7 +29,7 @@ use super::{EventWriter, OpenLedgers, PulsarFacts, check, policy_names, unread};
 use crate::GLOBAL;
 use crate::keys;
 
-/// How often a change is begun anew because another broker took the log over.
+/// Maximum number of attempts of a change if another broker takes the log over.
 const TRIES: u32 = 8;
 /// The longest it waits before that.
 const WAIT_MAX: Duration = Duration::from_millis(200);
@@ -41,7 +41,7 @@ struct PoliciesBell {
     at: BTreeMap<String, EventPlace>,
 }
 
-/// What a topic is to have then, for this cluster and for all; `None`: nothing.
+/// New policies of a topic, for this cluster and for all; `None`: none.
 #[derive(Default)]
 struct WantedPolicies {
     here: Option<Map<String, Value>>,
@@ -92,7 +92,7 @@ impl HeldEventLogs {
     }
 }
 
-/// Why a change was not made.
+/// Failure of a change.
 enum NotSaid {
     /// A log was taken over by another one meanwhile.
     TakenOver,
@@ -116,7 +116,7 @@ impl PulsarFacts {
         logs
     }
 
-    /// What was said, as far as it was read; all of it when that was not done yet.
+    /// Returns the events read so far, or reads all of them if none were read yet.
     async fn logs(&self) -> Result<Arc<EventLogsRead>, ReadError> {
         match self.known_logs() {
             Some(known) => Ok(known),
@@ -216,7 +216,7 @@ impl PulsarFacts {
         Ok(self.say(&topic, None, expect).await?.0.is_some())
     }
 
-    /// What rings for topics of a namespace, which is gone.
+    /// Deletes the notification nodes of the topics of a deleted namespace.
     pub(super) async fn delete_bells(&self, namespace: &str) -> Result<(), WriteError> {
         let prefix = format!("{}{namespace}/", keys::PULSAR_TOPIC_POLICIES);
         // What is below goes before what holds it.
@@ -342,7 +342,7 @@ impl PulsarFacts {
             .map_or_else(|| log.clone(), |index| log.with_partition(index)))
     }
 
-    /// What is to be said, by the schema that the topic of events has.
+    /// Encodes the event with the schema of the events topic.
     async fn event<'a>(
         &self,
         writer: &'a EventWriter,

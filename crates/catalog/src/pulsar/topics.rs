@@ -1,7 +1,7 @@
 //! Topics: one exists where its managed ledger has a node, whatever is in it.
 //!
 //! Its properties stand in that node, beside those in which the managed ledger keeps its own state: these are no properties of the topic
-//! for anybody, and a change of the others leaves them as they are in the node at that moment. That it is being deleted is written beside
+//! to clients, and a change of the others leaves them as they are in the node at that moment. That it is being deleted is written beside
 //! the tree, where Pulsar's brokers do not look, with the newest ledger that it had then: one of the same name that such a broker made
 //! later is not deleted for it.
 
@@ -26,7 +26,7 @@ pub(super) const UNMARKED: Version = Version(0);
 /// The field of an info that has the properties.
 const PROPERTIES: u32 = 3;
 
-/// What is kept of a topic that is being deleted.
+/// Record of a topic that is being deleted.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DeletingMark {
@@ -37,7 +37,7 @@ struct DeletingMark {
 /// A topic as it is stored.
 struct StoredTopic {
     info: Option<Versioned>,
-    /// That it is being deleted, if that is about this very topic.
+    /// Version of the deletion mark, if the mark is about this very topic.
     mark: Option<Version>,
     /// The version of the node of the mark, whatever it says.
     mark_node: Option<Version>,

@@ -11,10 +11,10 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-/// Why a text is no Avro schema.
+/// Reason why a text is not a valid Avro schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AvroError {
-    /// Not JSON at all.
+    /// The text is not JSON.
     #[error("not JSON: {0}")]
     Json(String),
     /// A type that Avro does not have, or that was not defined before.
@@ -31,7 +31,7 @@ pub enum AvroError {
     /// A name with a character that names must not have.
     #[error("illegal name '{0}'")]
     Name(String),
-    /// The same name twice in one schema, record, enum or union.
+    /// A name is used twice in one schema, record, enum or union.
     #[error("'{0}' is defined twice")]
     Twice(String),
     /// A union directly in a union.
@@ -67,7 +67,7 @@ const PRIMITIVES: [(&str, Primitive); 8] = [
     ("string", Primitive::String),
 ];
 
-/// One type of a schema.
+/// Type in a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Primitive(Primitive),
@@ -79,7 +79,7 @@ pub(super) enum Node {
     Fixed { name: Naming, bytes: u64 },
 }
 
-/// What a named type is called.
+/// Name of a named type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Naming {
     /// Namespace and name, with a dot between when there is a namespace.
@@ -95,7 +95,7 @@ impl Naming {
     }
 }
 
-/// One field of a record.
+/// Field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) name: String,
@@ -135,7 +135,7 @@ impl AvroSchema {
         })
     }
 
-    /// Whether the whole schema is a union.
+    /// True if the whole schema is a union.
     #[must_use]
     pub fn is_union(&self) -> bool {
         matches!(self.node(self.root), Node::Union(_))

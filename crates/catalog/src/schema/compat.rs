@@ -17,22 +17,22 @@ use super::avro::{AvroSchema, Field, Naming, Node, NodeId, Primitive, clip};
 use super::types::{SchemaInfo, SchemaType, key_value_sides};
 use super::validate::native_root;
 
-/// How many steps one comparison may take: a pair of types, a field or an alias looked at is one. Two hostile schemas of half a
-/// megabyte each could otherwise be compared for hours; real ones need a few hundred.
+/// Maximum number of steps of one comparison: each examined pair of types, field or alias is a step. Without it,
+/// comparing two hostile schemas of half a megabyte each could take hours; real ones need a few hundred steps.
 const STEPS_MAX: usize = 500_000;
 
-/// How deep one comparison may follow types into types, which bounds its stack. Named types can refer to one another far deeper than
-/// any text is nested.
+/// Maximum depth to which one comparison follows types into types, which bounds its stack. Named types can refer to
+/// one another far deeper than any text is nested.
 const DEPTH_MAX: usize = 200;
 
 /// Characters of a reason that is still prefixed with the fields on the way to it.
 const REASON_CHARS_MAX: usize = 500;
 
-/// Which of the old and the new schema must be able to read the other's data.
+/// Rule for which of the old and the new schema must be able to read the other's data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum SchemaCompatibilityStrategy {
-    /// Not set: the next wider setting decides.
+    /// Not set: the next wider level decides.
     Undefined,
     /// No change at all.
     AlwaysIncompatible,
@@ -94,7 +94,8 @@ impl SchemaCompatibilityStrategy {
         })
     }
 
-    /// What this strategy asks of a consumer's schema: that it can read what is there, against the same reach.
+    /// Returns the strategy for a consumer's schema: it must be able to read the existing data, over the same range
+    /// of versions.
     #[must_use]
     pub fn for_consumer(self) -> Self {
         match self {
@@ -154,11 +155,11 @@ struct Reach {
     all: bool,
 }
 
-/// Why a schema may not follow.
+/// Reason why a schema is incompatible with the existing ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("incompatible schema: {reason}")]
 pub struct Incompatible {
-    /// What does not fit, for the client's developer.
+    /// Mismatch, described for the client's developer.
     pub reason: String,
 }
 
@@ -243,13 +244,13 @@ fn check_avro(reach: &Reach, old: &SchemaInfo, new: &SchemaInfo) -> Result<(), I
     Ok(())
 }
 
-/// One question: can `reader` read everything that `writer` writes?
+/// Check that `reader` can read everything that `writer` writes.
 struct Resolution<'a> {
     writer: &'a AvroSchema,
     reader: &'a AvroSchema,
     /// Pairs of records under way or found good; a recursive type meets itself here and is taken for good.
     assumed: HashSet<(NodeId, NodeId)>,
-    /// Of the writer's records that were looked at: where each field stands.
+    /// Index of each field, for the writer's records examined so far.
     fields_of: HashMap<NodeId, HashMap<&'a str, usize>>,
     steps_left: usize,
     depth: usize,
@@ -405,7 +406,7 @@ impl<'a> Resolution<'a> {
     }
 }
 
-/// Whether a reader of type `reader` takes what was written as `writer`.
+/// True if a reader of type `reader` accepts data written as `writer`.
 fn promotes(writer: Primitive, reader: Primitive) -> bool {
     use Primitive::{Bytes, Double, Float, Int, Long, String};
     writer == reader

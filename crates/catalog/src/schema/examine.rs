@@ -1,8 +1,8 @@
-//! Where schemas are parsed and compared: at once when they are small, else on a thread apart.
+//! Parsing and comparison of schemas: inline for small ones, else on a separate thread.
 //!
-//! A shard has clients that wait while it works. Definitions of common size take microseconds; those of half a megabyte take a
-//! tenth of a second, so they leave the shard, and go one after the other so that a client with many of them takes one
-//! core at most.
+//! A shard has clients that wait while it works. Definitions of common size take microseconds; those of half a
+//! megabyte take a tenth of a second, so they leave the shard, and run one at a time so that a client with many of
+//! them takes one core at most.
 
 use pharos_runtime::run_blocking;
 

@@ -7,11 +7,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::history::{History, SchemaEntry};
 
-/// What schemas topics have. Writers hold the name of a history; readers take what is there.
+/// Schema histories of topics. Writers lock the name of a history; readers take the current value.
 pub(crate) struct Histories {
     /// By schema id, the `tenant/namespace/topic` that all partitions share.
     known: RwLock<HashMap<String, Arc<History>>>,
-    /// Whose turn it is to have large schemas compared.
+    /// Permit to compare large schemas, one at a time.
     turn: Semaphore,
 }
 

@@ -17,14 +17,14 @@ use super::avro::AvroSchema;
 use super::types::{SchemaInfo, SchemaType, SchemaVersion};
 use crate::store_error::{StoreError, damaged};
 
-/// One version of a topic's schema.
+/// Version of a topic's schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaEntry {
     /// Its number.
     pub version: SchemaVersion,
     /// The schema; of no meaning when deleted.
     pub schema: SchemaInfo,
-    /// When it was stored, in milliseconds since 1970.
+    /// Time it was stored, in milliseconds since 1970.
     pub timestamp_ms: u64,
     /// The role that brought it; empty without authentication.
     pub user: String,
@@ -112,7 +112,7 @@ impl History {
         self.live().last()
     }
 
-    /// One live version.
+    /// Returns a live version.
     #[must_use]
     pub fn get(&self, version: SchemaVersion) -> Option<&Arc<SchemaEntry>> {
         let live = self.live();

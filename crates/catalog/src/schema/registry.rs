@@ -19,13 +19,13 @@ use crate::shadows::Shadows;
 use crate::store::{StoreError, TRIES};
 use crate::{Catalog, keys};
 
-/// Why a schema was not accepted.
+/// Rejection of a schema.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SchemaError {
     /// The definition does not fit its type (422 in REST).
     #[error(transparent)]
     Invalid(#[from] InvalidSchema),
-    /// It may not follow the ones that are there (409 in REST).
+    /// The schema is incompatible with the existing ones (409 in REST).
     #[error(transparent)]
     Incompatible(#[from] Incompatible),
     /// Its topic is being deleted; try again.
@@ -36,12 +36,12 @@ pub enum SchemaError {
     Store(#[from] StoreError),
 }
 
-/// What became of a schema that was handed in.
+/// Result of adding a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddedSchema {
     /// Its version.
     pub version: SchemaVersion,
-    /// Whether it was stored now; if not, the same one was there before.
+    /// True if it was stored now; false if the same schema existed before.
     pub is_new: bool,
 }
 
@@ -81,7 +81,7 @@ impl Schemas<'_> {
         self.history(topic).latest().map(Arc::clone)
     }
 
-    /// One version of it; none from before a deletion.
+    /// Returns a version of it; none from before a deletion.
     #[must_use]
     pub fn get(self, topic: &TopicName, version: SchemaVersion) -> Option<Arc<SchemaEntry>> {
         self.history(topic).get(version).map(Arc::clone)
@@ -99,8 +99,8 @@ impl Schemas<'_> {
         self.look_up(self.history(topic), schema).await
     }
 
-    /// How the schema of a topic may change: the topic's word, the namespace's, the broker's. System topics take
-    /// anything.
+    /// Compatibility strategy of the topic's schema: the topic's, else the namespace's, else the broker's. System
+    /// topics accept any schema.
     #[must_use]
     pub fn strategy(self, topic: &TopicName) -> SchemaCompatibilityStrategy {
         self.catalog.levels(topic).schema_compatibility_strategy()
@@ -188,7 +188,7 @@ impl Schemas<'_> {
         self.check_follows(history, &schema, strategy).await
     }
 
-    /// Whether `schema` would be accepted now, and under which strategy. For REST.
+    /// Checks if `schema` would be accepted now, and returns the strategy applied. For REST.
     ///
     /// # Errors
     /// `Invalid`, `Incompatible`.

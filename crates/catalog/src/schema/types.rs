@@ -1,4 +1,4 @@
-//! What a schema is: its type in the registry's words and on the wire, its data, its version.
+//! Schema types: names in the registry and numbers on the wire; a schema's data and its version.
 //!
 //! The registry and the wire number the types differently: bytes have no number on the wire (they travel as NONE),
 //! AUTO_CONSUME is 21 on the wire and -3 in the registry, EXTERNAL is 22 on the wire and 21 in the registry. Only the
@@ -84,13 +84,13 @@ impl SchemaType {
             .map_or("NONE", |(_, name)| name)
     }
 
-    /// Whether the data is the JSON text of an Avro schema.
+    /// True if the data is the JSON text of an Avro schema.
     #[must_use]
     pub fn is_avro_like(self) -> bool {
         matches!(self, Self::Avro | Self::Json | Self::Protobuf)
     }
 
-    /// Whether the type says everything, so that the data must be empty.
+    /// True if the type is the complete schema, so that the data must be empty.
     #[must_use]
     pub fn is_primitive(self) -> bool {
         matches!(

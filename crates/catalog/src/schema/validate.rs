@@ -16,7 +16,7 @@ use super::types::{SchemaInfo, SchemaType, key_value_sides};
 pub struct InvalidSchema {
     /// The type.
     pub kind: SchemaType,
-    /// What is wrong with the data.
+    /// Fault in the data.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! What stands below the key of a cluster.
+//! Nodes below the key of a cluster.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn put(bench: &Bench, key: &str, value: &serde_json::Value) {
     bench.store.put(key, value, Expect::Any).await.unwrap();
 }
 
-/// What Pulsar's own tools leave below the key of a cluster called `pc`.
+/// Writes the nodes that Pulsar's own tools leave below the key of a cluster called `pc`.
 async fn put_what_pulsar_has(bench: &Bench) {
     put(
         bench,

@@ -19,7 +19,7 @@ mod places;
 mod schemas;
 mod topics;
 
-/// Whether policies of single topics can be changed.
+/// True if policies of single topics can be changed.
 const CHANGES_TOPIC_POLICIES: bool = true;
 
 /// A catalog on a store that outlives it.
@@ -61,7 +61,7 @@ fn no_properties() -> BTreeMap<String, String> {
     BTreeMap::new()
 }
 
-/// The same, with the facts where Pulsar's brokers have them.
+/// The same tests, with the facts where Pulsar's brokers store them.
 #[path = "."]
 #[expect(clippy::duplicate_mod, reason = "the same behaviour in both layouts")]
 mod in_pulsar_layout {

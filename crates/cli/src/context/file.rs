@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::CliError;
 
-/// What group and others may do.
+/// Permission bits of group and others.
 const MODE_OF_OTHERS: u32 = 0o077;
 
 /// A broker: addresses and credentials.
@@ -28,7 +28,7 @@ pub(crate) struct Context {
     pub(crate) tls_allow_insecure_connection: bool,
     /// A secret, or where it is: `file:…`, `env:…`.
     pub(crate) token: Option<String>,
-    /// What shows the credentials, if that is not a token.
+    /// Plugin that provides the credentials, if they are not a token.
     pub(crate) auth_plugin: Option<String>,
     /// Its parameters: a secret.
     pub(crate) auth_params: Option<String>,
@@ -50,7 +50,7 @@ pub(crate) struct Contexts {
 }
 
 impl Contexts {
-    /// What the file says; nothing if there is none.
+    /// Reads the file; returns nothing if there is none.
     ///
     /// # Errors
     /// It cannot be read, is no such file, or others may read it.
@@ -122,7 +122,7 @@ impl Contexts {
     }
 }
 
-/// Where the file is; `None` without a home.
+/// Path of the file; `None` without a home directory.
 fn path() -> Option<PathBuf> {
     let variable = |name| {
         std::env::var_os(name)

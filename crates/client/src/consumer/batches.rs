@@ -1,5 +1,4 @@
-//! What to tell the broker when a member of a batch is acknowledged: a part of the entry, the whole of it, or nothing
-//! yet.
+//! Acknowledgement of batch members: the part of the entry, the whole entry, or nothing yet is sent to the broker.
 
 use std::collections::HashMap;
 

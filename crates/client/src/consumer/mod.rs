@@ -43,7 +43,7 @@ pub struct Consumer {
     reached_end: bool,
     /// The broker knows it no more.
     closed: bool,
-    /// Where it said that the consumer is to go.
+    /// Broker assigned to the consumer.
     assigned: Option<AssignedBroker>,
 }
 
@@ -104,7 +104,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Where the broker that closed it said that it is to go.
+    /// Returns the broker that the consumer is assigned to, as named by the broker that closed it.
     #[must_use]
     pub fn assigned_broker(&self) -> Option<&AssignedBroker> {
         self.assigned.as_ref()
@@ -116,7 +116,7 @@ impl Consumer {
         self.consumer_id
     }
 
-    /// Whether it is the served one of a Failover subscription; `None` when the broker has not said.
+    /// True if it is the active consumer of a Failover subscription; `None` if the broker has not said.
     #[must_use]
     pub fn is_active(&self) -> Option<bool> {
         self.is_active
@@ -400,7 +400,7 @@ impl Consumer {
         }
     }
 
-    /// What the broker counts about this consumer.
+    /// Returns the broker's statistics of this consumer.
     ///
     /// # Errors
     /// `Refused`; as any request.

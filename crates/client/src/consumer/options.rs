@@ -1,4 +1,4 @@
-//! How to subscribe.
+//! Options of subscribing.
 
 use pharos_wire::proto::command_subscribe::{InitialPosition, SubType};
 use pharos_wire::proto::{CommandSubscribe, MessageIdData, Schema};
@@ -17,13 +17,14 @@ pub struct ConsumerOptions {
     /// Entries that may wait in memory; a full queue stops the reader of the whole connection. At least the receiver
     /// queue. Matters when `flow` asks for more than is received. Default 1000.
     pub queue_capacity: usize,
-    /// Whether members of a batch are acknowledged one by one. If not, the client waits for all of them and
+    /// True if members of a batch are acknowledged one by one. If false, the client waits for all of them and
     /// acknowledges the entry. Default false.
     pub batch_index_ack: bool,
-    /// Whether payloads are decompressed, up to so many bytes each; a compressed batch then comes as its messages. A message that is
-    /// larger, or not what it says, is `Malformed`. Encrypted ones stay as they are. Default none.
+    /// Maximum decompressed size of a payload, in bytes; a compressed batch is then delivered as its messages. A
+    /// message that is larger, or does not decompress as declared, is `Malformed`. Encrypted ones stay as they are.
+    /// Default none: payloads are not decompressed.
     pub decompress_bytes_max: Option<usize>,
-    /// Whether to look the topic up first, which brokers of a cluster need. Default true.
+    /// True if the topic is looked up first, which brokers of a cluster need. Default true.
     pub lookup: bool,
 }
 

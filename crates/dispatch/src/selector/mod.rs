@@ -1,4 +1,4 @@
-//! Which consumer a key hash belongs to.
+//! Mapping of key hashes to consumers.
 //!
 //! A *slot hash* here is a key's hash reduced to the range of the method: 1 to 65535 in all of them.
 

@@ -21,7 +21,7 @@ impl HashRanges {
         Self(ranges.into_boxed_slice())
     }
 
-    /// Whether a key whose `murmur3_32` is `key_hash` is wanted.
+    /// True if the ranges include a key whose `murmur3_32` is `key_hash`.
     #[must_use]
     pub fn contains_key_hash(&self, key_hash: u32) -> bool {
         let slot = range_slot(key_hash);

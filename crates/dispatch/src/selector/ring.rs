@@ -13,7 +13,7 @@ use crate::types::HashRange;
 
 const _: () = assert!(RING_SLOTS <= u16::MAX as u32, "a place fits 16 bits");
 
-/// One point of one consumer. The order of the fields is the order on the ring.
+/// Point of a consumer. The order of the fields is the order on the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Point {
     at: u16,

@@ -1,4 +1,4 @@
-//! What must hold in a world: for each delivery, after each event, and in the end.
+//! Invariants of a world: for each delivery, after each event, and in the end.
 
 use super::model::{Keys, Out, TICK_MS, WINDOW, World};
 use super::*;

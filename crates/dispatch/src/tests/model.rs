@@ -8,7 +8,7 @@ use super::*;
 use crate::HashRange;
 use crate::acknowledge::count_ones;
 
-/// What kind of world.
+/// Configuration of a world.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind {
     pub(super) key_shared: Option<Keys>,
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// One random event.
+    /// Performs one random event.
     pub(super) fn step(&mut self) {
         match self.rng.below(100) {
             0..20 => self.append(),

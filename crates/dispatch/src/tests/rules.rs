@@ -1,4 +1,4 @@
-//! One rule each, smallest input.
+//! Tests of one rule each, with the smallest input.
 
 use super::*;
 

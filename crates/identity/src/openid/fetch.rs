@@ -14,12 +14,12 @@ use serde_json::Value;
 use super::keys::KeySet;
 use super::{OpenIdError, OpenIdOptions};
 
-/// Where an issuer says what it has (OpenID Connect Discovery 1.0, section 4).
+/// Path of an issuer's metadata document (OpenID Connect Discovery 1.0, section 4).
 const DISCOVERY: &str = "/.well-known/openid-configuration";
 /// The longest document that is read, in bytes.
 const DOCUMENT_BYTES_MAX: usize = 256 << 10;
 
-/// Why an issuer's keys could not be had. For logs: says nothing that the issuer chose but its URLs.
+/// Reason why an issuer's keys could not be fetched. For logs: contains nothing that the issuer chose but its URLs.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     #[error("{url} does not answer: {cause}")]
@@ -98,12 +98,12 @@ impl Fetcher {
     }
 }
 
-/// How long one document may take in all.
+/// Returns the total time limit of one document.
 fn whole_timeout(options: &OpenIdOptions) -> Duration {
     options.connect_timeout.saturating_add(options.read_timeout)
 }
 
-/// How long an issuer's keys may take in all: two documents.
+/// Returns the total time limit of an issuer's keys: two documents.
 pub(super) fn fetch_timeout(options: &OpenIdOptions) -> Duration {
     whole_timeout(options).saturating_mul(2)
 }

@@ -23,18 +23,18 @@ use crate::token::Refused;
 
 /// The pause after the first failure.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// How often it doubles.
+/// Maximum number of doublings.
 const DOUBLINGS_MAX: u32 = 6;
 /// The longest that a token waits for its issuer.
 const WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// When an issuer is asked.
+/// Timing of requests to issuers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timing {
     refresh_after: Duration,
     expire_after: Duration,
     miss_refresh: Duration,
-    /// How long a token waits for an answer.
+    /// Maximum time that a token waits for an answer.
     wait: Duration,
 }
 
@@ -49,17 +49,17 @@ impl Timing {
     }
 }
 
-/// What is known of an issuer.
+/// Known keys of an issuer.
 #[derive(Clone, Default)]
 struct KnownKeys {
     keys: Option<Arc<KeySet>>,
-    /// When these keys came.
+    /// Time at which these keys were fetched.
     fetched_at: Nanos,
-    /// When it was last asked; `None`: not yet, or its keys were let go of.
+    /// Time of the last request; `None`: none yet, or its keys were evicted.
     asked_at: Option<Nanos>,
     /// Failures since it last answered.
     failures: u32,
-    /// What the last one was.
+    /// Reason of the last failure.
     failure: Option<Arc<str>>,
 }
 
@@ -70,7 +70,7 @@ impl KnownKeys {
         self.keys.as_ref().filter(|_| age < timing.expire_after)
     }
 
-    /// How long it is not asked again.
+    /// Returns the time for which no further request is sent.
     fn pause(&self, timing: &Timing) -> Duration {
         match self.failures {
             0 => timing.miss_refresh.min(timing.expire_after),
@@ -84,7 +84,7 @@ impl KnownKeys {
             .is_none_or(|at| Duration::from_nanos(now.since(at)) >= pause)
     }
 
-    /// When it is asked although no token wants it; `None`: not at all.
+    /// Returns the time until the next request that no token triggers; `None`: there is none.
     fn next_refresh(&self, timing: &Timing, now: Nanos) -> Option<Duration> {
         self.keys.as_ref()?;
         let since = |at: Nanos| Duration::from_nanos(now.since(at));
@@ -97,7 +97,7 @@ impl KnownKeys {
     }
 }
 
-/// One issuer.
+/// Issuer of tokens.
 pub(super) struct Issuer {
     name: String,
     timing: Timing,

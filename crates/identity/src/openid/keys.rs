@@ -59,7 +59,7 @@ impl KeySet {
         self.keys.get(name)
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }

@@ -27,10 +27,10 @@ use crate::{Identity, TokenMark, sign};
 use fetch::Fetcher;
 use issuer::{Issuer, Timing};
 
-/// What a verifier of access tokens is told. The names are those of Pulsar's settings.
+/// Options of a verifier of access tokens. The names are those of Pulsar's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenIdOptions {
-    /// Whose tokens are taken: the URLs under which issuers name themselves.
+    /// Accepted issuers: the URLs under which issuers name themselves.
     pub issuers: Vec<String>,
     /// Audiences, of which a token must name one.
     pub audiences: Vec<String>,
@@ -38,21 +38,21 @@ pub struct OpenIdOptions {
     pub role_claim: String,
     /// By how many seconds the issuer's clock may be wrong.
     pub clock_skew_s: u64,
-    /// Of how many issuers the keys are kept at once.
+    /// Maximum number of issuers whose keys are cached at once.
     pub cache_size: usize,
-    /// When kept keys are asked for again, in the background.
+    /// Age at which cached keys are refreshed, in the background.
     pub refresh_after: Duration,
-    /// When kept keys are not used any more.
+    /// Age at which cached keys expire.
     pub expire_after: Duration,
-    /// How long after asking an issuer it is not asked again for a key that it did not have.
+    /// Minimum time between requests to an issuer for a key that it did not have.
     pub miss_refresh: Duration,
-    /// How long a connection to an issuer may take.
+    /// Time limit for a connection to an issuer.
     pub connect_timeout: Duration,
-    /// How long an issuer may take to answer.
+    /// Time limit for an issuer's answer.
     pub read_timeout: Duration,
     /// PEM: authorities that vouch for issuers, instead of those of the system.
     pub trust_certs_file: Option<PathBuf>,
-    /// Whether issuers and their keys are asked for over TLS only.
+    /// True if issuers and their keys are requested over TLS only.
     pub require_https: bool,
 }
 
@@ -75,7 +75,7 @@ impl Default for OpenIdOptions {
     }
 }
 
-/// Why there is no verifier.
+/// Reason why a verifier cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenIdError {
     /// No issuer is allowed.
@@ -104,7 +104,7 @@ pub struct OpenIdVerifier {
     audiences: Vec<String>,
     role_claim: String,
     clock_skew_s: u64,
-    /// What asks the issuers. Ends with the verifier.
+    /// Threads that send the requests to issuers. End with the verifier.
     _pool: Pool,
 }
 
@@ -164,7 +164,8 @@ impl OpenIdVerifier {
         })
     }
 
-    /// Whose token this is. Waits for the issuer's keys where they are not at hand, in bounded time.
+    /// Verifies a token and returns its identity. Waits for the issuer's keys if they are not cached, in bounded
+    /// time.
     pub(crate) async fn verify(&self, token: &[u8]) -> Result<Identity, Refused> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(Refused::TooLong);
@@ -217,7 +218,7 @@ impl OpenIdVerifier {
     }
 }
 
-/// Whether it is an algorithm whose verifier needs no secret, and that is taken here.
+/// True if the algorithm is an accepted one that needs no secret for verification.
 fn is_of_public_key(algorithm: Algorithm) -> bool {
     use Algorithm::{ES256, ES384, PS256, PS384, PS512, RS256, RS384, RS512};
     matches!(

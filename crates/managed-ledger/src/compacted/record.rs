@@ -20,7 +20,7 @@ pub struct CompactedEntry {
     /// The index of the last message that is left in a batch; `None` of an entry that is no batch, and where only the payload says it, which is so in
     /// Pulsar's form.
     pub last_index: Option<u32>,
-    /// What was appended, or a batch with fewer messages.
+    /// Appended bytes, or a batch with fewer messages.
     pub payload: Bytes,
 }
 

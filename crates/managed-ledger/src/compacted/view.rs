@@ -20,12 +20,12 @@ pub struct CompactedView {
     horizon: Ordinal,
     entries: u64,
     bytes: u64,
-    /// Where its entries were, if they are in Pulsar's form.
+    /// Original positions of its entries, if they are in Pulsar's form.
     places: Option<LedgerPlaces>,
 }
 
 impl CompactedView {
-    /// What an info names; `None` when it names none.
+    /// The compacted ledger that an info names; `None` if it names none.
     pub(crate) fn of(info: &CompactionInfo, engine: &Arc<dyn LedgerEngine>) -> Option<Self> {
         Some(Self {
             engine: Arc::clone(engine),
@@ -37,7 +37,7 @@ impl CompactedView {
         })
     }
 
-    /// What a node of Pulsar's layout names.
+    /// The compacted ledger that a node of Pulsar's layout names.
     pub(crate) fn of_named(named: NamedLedger, engine: &Arc<dyn LedgerEngine>) -> Self {
         Self {
             engine: Arc::clone(engine),

@@ -1,4 +1,4 @@
-//! One run of a topic compaction, as far as it is stored.
+//! Stored part of one topic compaction run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::pulsar::compaction;
 use crate::pulsar::cursor::{CursorState, state_of};
 use crate::table::LedgerTable;
 
-/// What is given to the engine and not durable, in bytes; beyond it a run waits.
+/// Limit of bytes given to the engine and not yet durable; above it a run waits.
 const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
 
-/// Why a run of topic compaction ended without a compacted ledger. What was compacted before is as it was.
+/// Reason why a topic compaction run ended without a compacted ledger. The earlier compacted ledger is unchanged.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CompactionError {
-    /// It shows the entries of another.
+    /// The managed ledger is a shadow: it shows the entries of another.
     #[error("a shadow topic has nothing of its own to compact")]
     Shadow,
     /// No ledger can be created.
@@ -41,12 +41,12 @@ pub enum CompactionError {
     /// The compacted ledger cannot be named. Whether it is named is known at the next opening, if the store did not say.
     #[error("cannot name the compacted ledger")]
     Info(#[from] InfoError),
-    /// What is to be compacted cannot be read.
+    /// The entries to compact cannot be read.
     #[error("cannot read what is to be compacted")]
     Read(#[from] ReadError),
 }
 
-/// What a managed ledger has of compacted ledgers.
+/// Compacted ledgers of a managed ledger.
 pub struct CompactedLedgers {
     engine: Arc<dyn LedgerEngine>,
     info: Arc<InfoHandle>,
@@ -58,7 +58,7 @@ pub struct CompactedLedgers {
 }
 
 impl CompactedLedgers {
-    /// Those of an open managed ledger, whose cursors are open too.
+    /// The compacted ledgers of an open managed ledger, whose cursors are open too.
     #[must_use]
     pub fn of(ledger: &ManagedLedger) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl CompactedLedgers {
         }
     }
 
-    /// What was compacted, as stored.
+    /// The stored compacted view.
     #[must_use]
     pub fn view(&self) -> Option<CompactedView> {
         match self.info.layout() {
@@ -81,7 +81,7 @@ impl CompactedLedgers {
         }
     }
 
-    /// Whether it could be compacted, whatever is in it.
+    /// Checks that the managed ledger can be compacted, whatever its entries.
     ///
     /// # Errors
     /// `Shadow`.
@@ -187,11 +187,11 @@ pub struct CompactedWriter {
     pulsar: Option<PulsarForm>,
 }
 
-/// What a run in Pulsar's form must know.
+/// State of a run in Pulsar's format.
 struct PulsarForm {
     /// The log as it was when the run began.
     table: LedgerTable,
-    /// Where the entries begin that it may read.
+    /// First ordinals of the ledgers that it may read.
     places: LedgerPlaces,
     /// The ledgers of those that it wrote, rising.
     used: Vec<LedgerId>,

@@ -1,4 +1,4 @@
-//! What one cursor has acknowledged: plain data, no I/O, no async.
+//! Acknowledgement state of one cursor: plain data, no I/O, no async.
 //!
 //! ```text
 //!   ordinals   0 1 2 3 4 5 6 7 8 9 …
@@ -12,12 +12,12 @@
 //! Owned by the shard of the cursor: the home shard for main cursors, a connection's shard for virtual ones.
 //!
 //! Always true:
-//! - the entry at `acked_to` is not acknowledged as a whole; ranges begin after it, are apart and not empty;
+//! - the entry at `acked_to` is not acknowledged as a whole; ranges begin after it, do not touch and are not empty;
 //! - a batch set names an entry at or after `acked_to` outside every range, and has at least one index remaining;
 //! - without holes and partial batches an [`AckState`] is 16 bytes and owns no heap: 100,000 of them exist.
 //!
-//! `acked_to` is exclusive because counting is then plain subtraction; Pulsar's *inclusive* mark-delete position
-//! is the entry before it (`LedgerTable::mark_delete` converts at the edges). Batch words are the wire's `ack_set`: bit
+//! `acked_to` is exclusive because counting is then plain subtraction; Pulsar's *inclusive* mark-delete position is
+//! the entry before it (`LedgerTable::mark_delete` converts at the edges). Batch words are the wire's `ack_set`: bit
 //! set = index still to be acknowledged, lowest index first (PulsarApi.proto, `MessageIdData`).
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub const BATCH_WORDS_MAX: usize = 8_192;
 #[error("malformed: {0}")]
 pub struct Malformed(pub &'static str);
 
-/// What an acknowledgement changed.
+/// Effect of an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckOutcome {
     /// Nothing: it was known already.
@@ -56,13 +56,13 @@ pub enum AckOutcome {
 }
 
 impl AckOutcome {
-    /// Whether `acked_to` moved.
+    /// True if `acked_to` moved.
     #[must_use]
     pub fn advanced(self) -> bool {
         self == Self::Advanced
     }
 
-    /// Whether anything changed, so that it should be persisted.
+    /// True if anything changed, so that it should be persisted.
     #[must_use]
     pub fn changed(self) -> bool {
         self != Self::Unchanged
@@ -74,7 +74,7 @@ impl AckOutcome {
 pub struct AckState {
     /// Everything below is acknowledged; the entry here is not.
     acked_to: u64,
-    /// What is known beyond; `None` without holes and partial batches.
+    /// State above `acked_to`; `None` without holes and partial batches.
     beyond: Option<Box<Beyond>>,
 }
 
@@ -107,7 +107,7 @@ impl AckState {
         Ordinal(self.acked_to)
     }
 
-    /// Whether entries or batch indexes beyond [`acked_to`](Self::acked_to) are known to be acknowledged.
+    /// True if entries or batch indexes beyond [`acked_to`](Self::acked_to) are acknowledged.
     #[must_use]
     pub fn has_holes(&self) -> bool {
         self.beyond.is_some()
@@ -230,7 +230,7 @@ impl AckState {
         *self = Self::new(to);
     }
 
-    /// Whether the whole entry is acknowledged.
+    /// True if the whole entry is acknowledged.
     #[must_use]
     pub fn is_acked(&self, ordinal: Ordinal) -> bool {
         ordinal.0 < self.acked_to || self.range_around(ordinal.0).is_some()

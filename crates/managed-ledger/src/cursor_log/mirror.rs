@@ -19,11 +19,11 @@ use crate::cursor::{AckState, Malformed};
 pub struct Subscription {
     /// Its name.
     pub name: Box<str>,
-    /// What kind it is; the broker's business.
+    /// Kind of subscription; opaque here, defined by the broker.
     pub kind: u8,
     /// Its properties.
     pub properties: BTreeMap<String, String>,
-    /// Whatever else the broker must know again.
+    /// Further state that the broker restores; opaque here.
     pub facts: Box<[u8]>,
     /// Its cursors.
     pub slots: BTreeSet<Slot>,
@@ -32,13 +32,13 @@ pub struct Subscription {
 /// A cursor as persisted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// Whose it is.
+    /// Subscription of the cursor.
     pub subscription: SubscriptionId,
     /// Name of the consumer; empty for the subscription's main cursor.
     pub consumer: Box<str>,
-    /// Whatever else the broker must know again.
+    /// Further state that the broker restores; opaque here.
     pub facts: Box<[u8]>,
-    /// What it has acknowledged.
+    /// Acknowledgement state.
     pub acks: AckState,
 }
 
@@ -47,7 +47,7 @@ pub struct Cursor {
 pub struct SystemCursor {
     /// Everything before this is processed.
     pub position: Ordinal,
-    /// What its owner must know again.
+    /// Properties that its owner restores.
     pub properties: BTreeMap<String, i64>,
 }
 
@@ -58,13 +58,13 @@ pub(super) struct Mirror {
     pub(super) cursors: BTreeMap<Slot, Cursor>,
     /// By name; most topics have none.
     pub(super) system_cursors: BTreeMap<Box<str>, SystemCursor>,
-    /// What belongs to no cursor.
+    /// Notes: values that belong to no cursor.
     pub(super) notes: BTreeMap<Box<[u8]>, Box<[u8]>>,
     /// Removed slots, to be used again.
     slots_removed: BTreeSet<Slot>,
 }
 
-/// What a replay has seen so far.
+/// State of a replay so far.
 #[derive(Default)]
 pub(super) struct Replay {
     pub(super) mirror: Mirror,
@@ -110,7 +110,7 @@ impl Replay {
 }
 
 impl Mirror {
-    /// Whether `record` fits the state.
+    /// Checks that `record` fits the state.
     pub(super) fn check(&self, record: &Record) -> Result<(), QueueError> {
         let subscription_exists = |id: &SubscriptionId| match self.subscriptions.contains_key(id) {
             true => Ok(()),

@@ -1,31 +1,32 @@
-//! One log for all cursors of a topic: a hundred thousand of them are group-committed together.
+//! Cursor log: one log for all cursors of a topic, so that a hundred thousand of them are group-committed together.
 //!
 //! ```text
 //!   queue(record) ─► mirror (memory) and open chunk ─ commit ─► entry of ≤ 1 MiB ─► cursor ledger ─► ticket resolves
 //!                                                      └ while rolling also ─► next cursor ledger
 //! ```
 //!
-//! The log is a ledger of its own in the topic's engine, named in the managed ledger's info. It begins with a snapshot of
-//! everything and goes on with changes. When it has grown to several times its snapshot it *rolls*, in this order:
+//! The log is a ledger of its own in the topic's engine, named in the managed ledger's info. It begins with a
+//! snapshot of everything, followed by changes. When it has grown to several times its snapshot it *rolls*, in this
+//! order:
 //! 1. a new ledger is created;
 //! 2. a snapshot of the mirror is queued there, and from then on every change goes to both ledgers;
 //! 3. once the snapshot is durable the info names the new ledger, by compare-and-set;
 //! 4. the old ledger is deleted.
 //!
-//! The ledgers of cursors are synced, however durable the topic's own entries are: the info is, and what it names must not be
-//! less. So is therefore every commit.
+//! Cursor ledgers are synced whatever the durability of the topic's entries: the info is synced, and what it names
+//! must not be less durable. So every commit is synced too.
 //!
-//! When the engine takes nothing for a while, changes are gathered in the mirror alone, and the log rolls: the snapshot that
-//! follows has them all, and commits made meanwhile wait for it.
+//! While the engine accepts nothing, changes are gathered in the mirror alone, and the log rolls: the next snapshot
+//! has them all, and commits made meanwhile wait for it.
 //!
-//! A crash at any point leaves the info naming one ledger that is whole, whichever it is; that is also why a change that is
-//! made between 2 and 4 counts as durable only when it is durable in both, and why step 3 is tried again rather than
-//! given up when its outcome is unknown.
+//! A crash at any point leaves the info naming one complete ledger, the old or the new one. Therefore a change made
+//! between 2 and 4 counts as durable only when it is durable in both ledgers, and step 3 is retried rather than given
+//! up when its outcome is unknown.
 //!
-//! Owned by the topic's task, like the managed ledger and in the same manner: nothing waits, nothing is spawned, the slow
-//! steps are futures that the owner runs. What records mean (kinds, facts) is the broker's business.
+//! Owned by the topic's task, like the managed ledger and in the same manner: nothing waits, nothing is spawned, the
+//! slow steps are futures that the owner runs. The meaning of records (kinds, facts) is defined by the broker.
 //!
-//! Always true: the mirror is what a replay of everything queued would give.
+//! Always true: the mirror equals a replay of everything queued.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,12 +77,12 @@ pub struct CursorLogOptions {
     pub roll_factor: u64,
     /// Records are gathered into entries of about this many bytes. Default 1 MiB.
     pub entry_bytes: usize,
-    /// What may be queued and not yet taken by the engine, in bytes; beyond it changes are gathered in memory until a new
+    /// Limit of bytes queued and not yet accepted by the engine; above it changes are gathered in memory until a new
     /// ledger takes all of them at once. Default 64 MiB.
     pub queue_bytes_max: usize,
     /// On how many machines its next ledger is kept; `None`: as the engine's settings say. Default `None`.
     pub replication: Option<Replication>,
-    /// Which machines keep its next ledger; `None`: any. Default `None`.
+    /// Machines that keep its next ledger; `None`: any. Default `None`.
     pub affinity: Option<Arc<Affinity>>,
     /// The kind of subscriptions that Pulsar has too; they have nodes of their own in its layout. Default 0.
     pub node_kind: u8,
@@ -102,9 +103,9 @@ impl Default for CursorLogOptions {
 }
 
 impl CursorLogOptions {
-    /// How a ledger for cursors is made. Synced whatever the topic is: the info or a node names it, and a name must not outlive what it
-    /// stands for. Positions are stored after the fact, many in a moment: that is no reason to read slowly, least of all for the
-    /// readers whose positions they are.
+    /// Options of a new cursor ledger. Always synced: the info or a node names the ledger, and a name must not
+    /// outlive its ledger. Its writes are background work: positions are stored later and many at a time, and must
+    /// not slow down reads, least of all those of the readers whose positions they are.
     fn create_options(&self, info: &InfoHandle, cursor: &str) -> CreateOptions {
         CreateOptions {
             durability: Durability::Sync,
@@ -120,7 +121,7 @@ impl CursorLogOptions {
 /// Largest record, in bytes: below every engine's largest entry.
 pub const RECORD_BYTES_MAX: usize = 8 << 20;
 
-/// Why a record was not queued; nothing changed.
+/// Reason why a record was not queued; nothing changed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum QueueError {
     /// No such subscription; a bug of the caller.
@@ -150,7 +151,7 @@ pub enum QueueError {
 type Waiter = oneshot::Sender<Result<DurableAt, CommitError>>;
 
 impl QueueError {
-    /// What it means for the owner. When it is transient, opening the topic again may find the cause gone.
+    /// Severity for the owner. If it is transient, opening the topic again may succeed.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {
@@ -182,20 +183,20 @@ pub struct CursorLog {
     roll: Roll,
     /// The ledger that a roll replaced, and how far it must be durable before it is deleted.
     retired: Option<(LedgerId, Option<DurableAt>)>,
-    /// Whether a record was queued that is in no ledger: the next roll's snapshot brings it there, and until then all that follow.
+    /// True if a queued record is in no ledger: the next roll's snapshot writes it, and until then all later records.
     is_unwritten: bool,
-    /// Whether the roll under way has changes that the ledger which the info names lacks. That one gets no more then: what comes after a
-    /// change that is not there would make no sense to who reads it.
+    /// True if the roll under way has changes that the ledger named by the info lacks. That ledger gets no more
+    /// records then: a replay could not apply later changes without the missing one.
     is_cut_off: bool,
     /// Tickets that wait for the next roll, because what they are for is in no ledger yet.
     waiting: Vec<Waiter>,
     /// Tickets that wait for the roll under way to be named.
     waiting_copy: Vec<Waiter>,
-    /// What a snapshot would take, about.
+    /// Approximate size of a snapshot, in bytes.
     snapshot_bytes: u64,
     /// A roll that could not begin waits until then.
     retry_at_ms: u64,
-    /// What Pulsar's nodes lack; in its layout only.
+    /// Changes not yet written to Pulsar's nodes; in its layout only.
     nodes: Option<nodes::Nodes>,
     /// The first failure, final; tickets watch it.
     failure: watch::Sender<Option<CommitError>>,
@@ -301,8 +302,8 @@ impl CursorLog {
         CommitTicket::at(places, self.failure.subscribe())
     }
 
-    /// Whether something waits that only time or the engine brings on: a step to be tried again, records that the engine has
-    /// not taken. The owner asks for [`take_maintenance`](Self::take_maintenance) again a little later.
+    /// True if progress depends only on time or the engine: a step to be retried, or records that the engine has not
+    /// accepted. The owner calls [`take_maintenance`](Self::take_maintenance) again a little later.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         let is_due = matches!(self.roll, Roll::Idle) && self.is_roll_due();
@@ -340,7 +341,7 @@ impl CursorLog {
         &self.mirror.system_cursors
     }
 
-    /// What is noted under keys that begin so, in the order of the keys.
+    /// Notes whose keys start with `prefix`, in key order.
     pub fn notes(&self, prefix: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.mirror.notes_under(prefix)
     }

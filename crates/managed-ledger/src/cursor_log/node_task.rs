@@ -1,9 +1,10 @@
-//! When Pulsar's nodes are written: for the owner of a cursor log, which is a task of one thread.
+//! Schedule of writes to Pulsar's nodes, for the owner of a cursor log, which is a task of one thread.
 //!
-//! What was made or deleted is written before that is answered, by the commit that makes it durable here. What was acknowledged is written
-//! about once a second, and all of it when the topic closes: a clean stop hands over exact positions.
+//! Creations and deletions are written before they are answered, by the commit that makes them durable here.
+//! Acknowledgements are written about once a second, and completely when the topic closes: a clean stop hands over
+//! exact positions.
 //!
-//! Nothing is spawned here: the owner runs what it is given.
+//! Nothing is spawned here: the owner runs the futures it is given.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,16 +17,16 @@ use super::node_write::NodeError;
 use super::nodes::NodeScope;
 use crate::table::LedgerTable;
 
-/// How often cursors that moved are written.
+/// Interval between writes of moved cursors.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Times that a topic which closes tries to write its nodes, and the pause between.
 const CLOSING_TRIES: usize = 5;
 const CLOSING_PAUSE: Duration = Duration::from_millis(500);
 
-/// Which tasks write the nodes of a log. The owner keeps it.
+/// Coordination of the tasks that write the nodes of a log. Kept by the owner.
 #[derive(Default)]
 pub struct NodeTurns {
-    /// Whether one comes for what moved.
+    /// True if a task that writes moved cursors is scheduled.
     comes_soon: Cell<bool>,
     /// Told when a write is over.
     over: Notify,
@@ -33,7 +34,7 @@ pub struct NodeTurns {
 
 /// The owner of a cursor log.
 pub trait NodeOwner {
-    /// Which tasks write.
+    /// Coordination of the writing tasks.
     fn turns(&self) -> Rc<NodeTurns>;
     /// Lends the log, with the table of the managed ledger as it is now and the milliseconds since 1970.
     fn with_log<T>(&self, run: impl FnOnce(&mut CursorLog, LedgerTable, u64) -> T) -> T;
@@ -71,8 +72,8 @@ pub async fn write_nodes(owner: &impl NodeOwner, scope: NodeScope) -> Result<(),
     }
 }
 
-/// What writes the cursors that moved about once a second, while there are any and `owner` finds their owner; `None` when none did, or
-/// it runs already.
+/// Returns a future that writes moved cursors about once a second, while there are any and `owner` finds their owner;
+/// `None` if none moved, or if such a future exists already.
 pub fn write_nodes_soon<O: NodeOwner>(
     now: &O,
     owner: impl Fn() -> Option<O> + 'static,

@@ -1,4 +1,4 @@
-//! One write of nodes, off the owner's task: deletions first, then one subscription after the other.
+//! Write of nodes, off the owner's task: deletions first, then one subscription after the other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::pulsar::proto::KeyValue;
 /// Topics whose nodes are written at a time, so that a stop does not send all at once.
 static WRITERS: Semaphore = Semaphore::const_new(64);
 
-/// Why nodes were not written.
+/// Reason why nodes were not written.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// A node itself, or what goes with it.
@@ -33,14 +33,15 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// Whether another has the topic. That a cursor's ledger was fenced does not say so: the node does, when it is to name the next one.
+    /// True if another broker owns the topic. A fenced cursor ledger does not prove that; the node does, when it is
+    /// to name the next ledger.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         matches!(self, Self::Info(error) if error.kind() == FaultKind::Fenced)
     }
 }
 
-/// Whose node it is.
+/// Cursor that a node belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NodeOf {
     Subscription(SubscriptionId),
@@ -48,7 +49,7 @@ pub(super) enum NodeOf {
     System(Box<str>),
 }
 
-/// One cursor to be written.
+/// Cursor to write.
 pub(super) struct Write {
     pub(super) id: NodeOf,
     pub(super) is_made: bool,
@@ -61,7 +62,7 @@ pub(super) struct Write {
     /// The state as it goes to the cursor's ledger, if it does.
     pub(super) entry: Option<Bytes>,
     pub(super) ledger: Option<NodeLedger>,
-    /// How another one is made.
+    /// Options of its next ledger.
     pub(super) options: CreateOptions,
 }
 
@@ -83,21 +84,21 @@ impl Write {
     }
 }
 
-/// What a write came to; give it to [`CursorLog::on_nodes_written`](super::CursorLog::on_nodes_written) unseen.
+/// Result of a write; pass it unchanged to [`CursorLog::on_nodes_written`](super::CursorLog::on_nodes_written).
 pub struct NodesWritten {
     pub(super) written: Vec<(NodeOf, NodeFacts)>,
     pub(super) ledgers: Vec<(NodeOf, NodeLedger)>,
-    /// What is to be tried again.
+    /// Writes to retry.
     pub(super) left: Vec<(NodeOf, bool)>,
     pub(super) left_removed: BTreeMap<String, Option<u64>>,
     pub(super) outcome: Result<(), NodeError>,
 }
 
-/// What all of one write have in common.
+/// State shared by all cursors of one write.
 pub(super) struct WriteTask {
     pub(super) engine: Arc<dyn LedgerEngine>,
     pub(super) info: Arc<InfoHandle>,
-    /// Whether the topic closes.
+    /// True if the topic closes.
     pub(super) is_last: bool,
     pub(super) useless: Vec<u64>,
     pub(super) closing: Vec<NodeLedger>,

@@ -35,18 +35,18 @@ const LARGE_PAUSE_MS: u64 = 5_000;
 /// A system cursor that is written again within this goes to a ledger, as the store of the nodes is everyone's.
 const OFTEN_MS: u64 = 10_000;
 
-/// Which subscriptions are to be written.
+/// Subscriptions to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeScope {
-    /// Those that were made, deleted or given other properties.
+    /// Subscriptions that were created, deleted or given other properties.
     Made,
-    /// Also those whose cursor moved; large states not each time.
+    /// Also subscriptions whose cursor moved; large states not each time.
     Moved,
     /// Everything that a node does not have yet.
     All,
 }
 
-/// What of the log the nodes do not have.
+/// Changes of the log that are not in the nodes yet.
 pub(super) struct Nodes {
     /// The kind of subscriptions that have nodes.
     kind: u8,
@@ -55,11 +55,11 @@ pub(super) struct Nodes {
     /// By name, with a ledger that goes with them.
     removed: BTreeMap<String, Option<u64>>,
     is_writing: bool,
-    /// Whether what is written was made or removed: callers wait for that.
+    /// True if the write under way has creations or deletions: callers wait for those.
     is_awaited: bool,
-    /// When large states, and those of system cursors, were written last.
+    /// Time of the last write of each large state or system cursor, in milliseconds since 1970.
     written_ms: BTreeMap<NodeOf, u64>,
-    /// Those that are written.
+    /// Open ledgers of cursors whose state does not fit their node.
     ledgers: BTreeMap<NodeOf, NodeLedger>,
     /// Ledgers that no node will name any more.
     useless: Vec<u64>,
@@ -68,7 +68,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Those of a log that was just opened.
+    /// The state for a log that was just opened.
     pub(super) fn new(kind: u8) -> Self {
         Self {
             kind,
@@ -163,25 +163,26 @@ impl Nodes {
 }
 
 impl CursorLog {
-    /// Where the cursor stands that holds what a broker of Pulsar was to compact, as long as nothing is compacted.
+    /// Position of the cursor that holds entries for a compaction by a Pulsar broker, as long as nothing is
+    /// compacted.
     #[must_use]
     pub fn held(&self) -> Option<Ordinal> {
         self.info.held()
     }
 
-    /// Whether Pulsar's nodes lack something. Never in Pharos's own layout.
+    /// True if Pulsar's nodes lack something. Always false in Pharos's own layout.
     #[must_use]
     pub fn is_node_due(&self, scope: NodeScope) -> bool {
         !self.is_failed() && self.nodes.as_ref().is_some_and(|nodes| nodes.is_due(scope))
     }
 
-    /// Whether nodes are being written.
+    /// True while nodes are being written.
     #[must_use]
     pub fn is_writing_nodes(&self) -> bool {
         self.nodes.as_ref().is_some_and(|nodes| nodes.is_writing)
     }
 
-    /// Whether nodes are being written of what was made or deleted, or of a system cursor.
+    /// True while nodes of created or deleted subscriptions, or of a system cursor, are being written.
     #[must_use]
     pub fn is_writing_made(&self) -> bool {
         self.nodes

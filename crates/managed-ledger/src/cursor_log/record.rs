@@ -57,18 +57,18 @@ pub enum Record {
         subscription: SubscriptionId,
         /// Its name.
         name: String,
-        /// What kind it is; the broker's business.
+        /// Kind of subscription; opaque here, defined by the broker.
         kind: u8,
         /// Its properties.
         properties: BTreeMap<String, String>,
-        /// Whatever else the broker must know again.
+        /// Further state that the broker restores; opaque here.
         facts: Vec<u8>,
     },
     /// New kind, properties and facts of a subscription.
     SubscriptionChanged {
-        /// Which.
+        /// The subscription.
         subscription: SubscriptionId,
-        /// What kind it is.
+        /// Its kind.
         kind: u8,
         /// Its properties, replacing all.
         properties: BTreeMap<String, String>,
@@ -77,39 +77,39 @@ pub enum Record {
     },
     /// A subscription and its cursors are gone.
     SubscriptionRemoved {
-        /// Which.
+        /// The subscription.
         subscription: SubscriptionId,
     },
     /// A new cursor: the main one of a subscription, or of one consumer of a broadcast subscription.
     CursorCreated {
         /// Free until now.
         slot: Slot,
-        /// Whose it is.
+        /// Subscription of the cursor.
         subscription: SubscriptionId,
         /// Name of the consumer; empty for the subscription's main cursor.
         consumer: String,
-        /// Whatever else the broker must know again.
+        /// Further state that the broker restores; opaque here.
         facts: Vec<u8>,
-        /// Where it begins.
+        /// Initial acknowledgement state.
         acks: AckState,
     },
     /// A cursor's state, replacing the one before. Costs a few bytes when it only advanced and has no holes.
     CursorMoved {
-        /// Which.
+        /// Slot of the cursor.
         slot: Slot,
-        /// What it has acknowledged.
+        /// Acknowledgement state.
         acks: AckState,
     },
     /// New facts of a cursor.
     CursorFacts {
-        /// Which.
+        /// Slot of the cursor.
         slot: Slot,
         /// Its facts, replacing all.
         facts: Vec<u8>,
     },
     /// A cursor is gone.
     CursorRemoved {
-        /// Which.
+        /// Slot of the cursor.
         slot: Slot,
     },
     /// A new system cursor, or the new place and properties of one that is there.
@@ -118,7 +118,7 @@ pub enum Record {
         name: String,
         /// Everything before this is processed.
         position: Ordinal,
-        /// What its owner must know again, replacing all.
+        /// Properties that its owner restores, replacing all.
         properties: BTreeMap<String, i64>,
     },
     /// A system cursor is gone.
@@ -130,7 +130,7 @@ pub enum Record {
     Noted {
         /// Under which key; the broker's business.
         key: Vec<u8>,
-        /// What.
+        /// The value.
         value: Vec<u8>,
     },
     /// All notes are gone whose keys begin so.

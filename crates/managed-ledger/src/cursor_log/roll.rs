@@ -15,7 +15,7 @@ const RETRY_MS: u64 = 1_000;
 /// The cursor of which the ledger is said to be, where Pulsar's tools look.
 const CURSOR_LOG: &str = "pharos.cursors";
 
-/// How far a roll has come.
+/// Progress of a roll.
 pub(super) enum Roll {
     Idle,
     Creating,
@@ -53,7 +53,7 @@ enum Done {
     Retired,
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Debug)]
 pub enum RollEvent {
     /// Nothing that others need to know.
@@ -130,7 +130,7 @@ impl CursorLog {
         }
     }
 
-    /// Whether the log has grown enough, or has no ledger for what is queued.
+    /// True if the log has grown enough, or has no ledger for queued records.
     pub(super) fn is_roll_due(&self) -> bool {
         let Some(primary) = &self.primary else {
             return self.is_unwritten;
@@ -216,8 +216,8 @@ impl CursorLog {
         RollEvent::Rolled
     }
 
-    /// Whether the new ledger was named is not known when the store failed: the roll stays as it is, with both ledgers
-    /// written, until the store answers.
+    /// Handles a failure to name the new ledger. If the store failed, the outcome is unknown: the roll stays as it
+    /// is, with both ledgers written, until the store answers.
     fn on_not_named(&mut self, error: CommitError, now_ms: u64) -> RollEvent {
         if let (CommitError::Info(info), Roll::Copying { is_naming, .. }) = (&error, &mut self.roll)
             && info.kind() != FaultKind::Fenced

@@ -8,7 +8,7 @@ use super::ManagedLedger;
 use super::maintain::Upkeep;
 use crate::error::AppendError;
 
-/// Where an appended entry is. It may be acknowledged once the durable end is beyond `ordinal`.
+/// Position of an appended entry. The entry may be acknowledged once the durable end is beyond `ordinal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// On the wire and on disk.
@@ -46,10 +46,10 @@ impl ManagedLedger {
         Ok(appended)
     }
 
-    /// Whether appends would be taken, apart from size and space.
+    /// Checks that appends are accepted, apart from size and space.
     ///
     /// # Errors
-    /// What [`append`](Self::append) would say.
+    /// The error that [`append`](Self::append) would return.
     pub fn check_writable(&self) -> Result<(), AppendError> {
         self.appending.check_writable()
     }

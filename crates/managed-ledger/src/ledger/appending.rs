@@ -1,4 +1,4 @@
-//! Where appends go: the ledger that takes them, what waits for it, and how far all that is durable.
+//! Append state: the current ledger, the entries that wait for it, and the durable end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,18 +26,18 @@ pub(super) struct Appending {
     /// The ledger whose tail counts, for [`DurableWatch`].
     active: watch::Sender<Active>,
     end: End,
-    /// Why nothing can be appended any more; the first reason stays.
+    /// Reason why nothing can be appended any more; the first one is kept.
     failure: Option<Failure>,
 }
 
 /// A rollover between the last append to the old ledger and the first to the new one.
 struct Handover {
     writer: Arc<dyn LedgerWriter>,
-    /// Whether the old ledger's close was handed out.
+    /// True if the close of the old ledger was handed out.
     is_closing: bool,
 }
 
-/// How far termination has come.
+/// Progress of termination.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Endless,
@@ -78,7 +78,7 @@ impl Appending {
         }
     }
 
-    /// Of a shadow that shows what lies before `end`.
+    /// The state of a shadow that shows the entries before `end`.
     pub(super) fn shadow(end: Ordinal) -> Self {
         let mut appending = Self::new(None, end);
         appending.end = End::Shadow;
@@ -108,12 +108,12 @@ impl Appending {
         DurableWatch::new(self.active.subscribe())
     }
 
-    /// Whether no entry can ever be appended again.
+    /// True if no entry can ever be appended again.
     pub(super) fn is_terminated(&self) -> bool {
         !matches!(self.end, End::Endless | End::Shadow)
     }
 
-    /// Whether there is a ledger that takes entries.
+    /// True if there is a ledger that takes entries.
     pub(super) fn has_writer(&self) -> bool {
         self.writer.is_some()
     }
@@ -122,17 +122,17 @@ impl Appending {
         self.failure.is_some()
     }
 
-    /// Whether a rollover is between its steps 2 and 3.
+    /// True if a rollover is between its steps 2 and 3.
     pub(super) fn is_turning(&self) -> bool {
         self.handover.is_some()
     }
 
-    /// Whether all that has a position was queued in its ledger.
+    /// True if every entry with a position was queued in its ledger.
     pub(super) fn is_all_queued(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether appends would be taken, apart from size and space.
+    /// Checks that appends are accepted, apart from size and space.
     pub(super) fn check_writable(&self) -> Result<(), AppendError> {
         match &self.failure {
             Some(Failure::Fenced) => return Err(AppendError::Fenced),
@@ -289,7 +289,7 @@ impl Appending {
         self.end = End::Asked;
     }
 
-    /// It is durable, and everything before `end` with it.
+    /// Records that the termination is durable, and everything before `end` with it.
     pub(super) fn on_ended(&mut self, end: Ordinal) {
         self.end = End::Terminated;
         self.writer = None;

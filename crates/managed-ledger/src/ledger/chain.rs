@@ -12,7 +12,7 @@ pub(super) struct Chain {
     rows: Vec<LedgerRow>,
     /// First ordinal that is left, also when no row is.
     first: Ordinal,
-    /// Whether the last row takes entries.
+    /// True if the last row takes entries.
     is_open: bool,
     /// The chain as others see it; made anew when the chain changes, not on appends.
     table: LedgerTable,

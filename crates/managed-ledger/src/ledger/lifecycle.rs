@@ -76,7 +76,7 @@ impl ManagedLedger {
     }
 }
 
-/// Whether there is a managed ledger of this name.
+/// True if a managed ledger of this name exists.
 ///
 /// # Errors
 /// [`InfoError`].

@@ -35,7 +35,7 @@ impl MaintenanceDone {
     }
 }
 
-/// What a maintenance step came to.
+/// Result of a maintenance step.
 #[derive(Debug)]
 pub enum MaintenanceEvent {
     /// Nothing that others need to know.
@@ -46,7 +46,7 @@ pub enum MaintenanceEvent {
     Trimmed(Vec<LedgerId>),
     /// This ledger is in an object store now; it is a good moment to plan again.
     Offloaded(LedgerId),
-    /// It is terminated for good, durably, with this last position.
+    /// The managed ledger is terminated, durably, with this last position.
     Terminated(Option<Position>),
     /// The step failed and will be tried again; worth a log line.
     Retrying(MaintenanceError),
@@ -54,7 +54,7 @@ pub enum MaintenanceEvent {
     Failed(MaintenanceError),
 }
 
-/// Why a maintenance step failed.
+/// Reason why a maintenance step failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum MaintenanceError {
     /// No next ledger.
@@ -75,7 +75,7 @@ pub enum MaintenanceError {
 }
 
 impl MaintenanceError {
-    /// What it means for the owner. When it is transient the step, or after a failure the next opening, may succeed later.
+    /// Severity for the owner. If it is transient the step, or after a failure the next opening, may succeed later.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {
@@ -89,8 +89,8 @@ impl MaintenanceError {
 }
 
 impl ManagedLedger {
-    /// Whether entries wait for an engine that took nothing, or a step for its pause to be over: nothing else brings word of that,
-    /// so [`take_maintenance`](Self::take_maintenance) is to be called again soon.
+    /// True if entries wait for an engine that accepted nothing, or a step for its pause to end. Nothing else signals
+    /// either, so [`take_maintenance`](Self::take_maintenance) must be called again soon.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         let waits = !self.appending.is_all_queued() && !self.appending.is_turning();

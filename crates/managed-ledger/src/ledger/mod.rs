@@ -61,18 +61,18 @@ use chain::Chain;
 use rollover::Rollover;
 use steps::Steps;
 
-/// One topic's log. See the module.
+/// Log of one topic. See the module.
 pub struct ManagedLedger {
     name: Arc<str>,
     engine: Arc<dyn LedgerEngine>,
     /// The stored info; shared with the cursor log.
     info: Arc<InfoHandle>,
     options: Options,
-    /// Which ledgers there are, and where in them an entry is.
+    /// Ledgers, and the positions of entries in them.
     chain: Chain,
-    /// Where appends go, and how far they are durable.
+    /// Append state and durable end.
     appending: Appending,
-    /// When the current ledger gives way to the next one.
+    /// Rollover schedule of the current ledger.
     rollover: Rollover,
     cache: EntryCache,
     /// Steps that may be done in any order and again after a failure.
@@ -81,7 +81,7 @@ pub struct ManagedLedger {
     now_ms: u64,
     /// Copies of closed ledgers in object stores.
     offload: offload::Offloading,
-    /// What is known of its source, if it is a shadow: then it appends, trims and offloads nothing.
+    /// State of its source, if this is a shadow: then it appends, trims and offloads nothing.
     shadow: Option<shadow::Shown>,
 }
 
@@ -163,20 +163,20 @@ impl ManagedLedger {
         }
     }
 
-    /// Where `position` lies among the appended entries.
+    /// Looks up `position` among the appended entries.
     #[must_use]
     pub fn ordinal_of(&self, position: Position) -> crate::Lookup {
         self.chain.table().ordinal_of(position, self.end())
     }
 
-    /// Whether no entry can ever be appended again.
+    /// True if no entry can ever be appended again.
     #[must_use]
     pub fn is_terminated(&self) -> bool {
         self.appending.is_terminated()
     }
 
-    /// How durable entries are made from the next ledger on. When that differs from what the current ledger does, the next
-    /// one is begun at once, whatever the limits say.
+    /// Sets the durability of entries from the next ledger on. If it differs from that of the current ledger, the
+    /// next one is begun at once, whatever the limits say.
     pub fn set_durability(&mut self, durability: Durability) {
         self.options.durability = durability;
     }
@@ -188,7 +188,7 @@ impl ManagedLedger {
         self.options.affinity = affinity;
     }
 
-    /// Whether shadows follow it; begins a ledger as [`set_durability`](Self::set_durability) does.
+    /// Sets whether shadows follow it; begins a ledger as [`set_durability`](Self::set_durability) does.
     pub fn set_followed(&mut self, is_followed: bool) {
         self.options.is_followed = is_followed;
     }
@@ -199,19 +199,19 @@ impl ManagedLedger {
         self.options.replication
     }
 
-    /// Which machines are to keep entries.
+    /// Machines that keep its entries.
     #[must_use]
     pub fn affinity(&self) -> Option<Arc<Affinity>> {
         self.options.affinity.clone()
     }
 
-    /// How durable the ledger that takes the appends makes them.
+    /// Durability of the ledger that takes the appends.
     #[must_use]
     pub fn durability(&self) -> Durability {
         self.rollover.durability()
     }
 
-    /// What is in object stores, and what goes there.
+    /// Offloaded ledgers and the progress of offloading.
     #[must_use]
     pub fn offloads(&self) -> Offloads<'_> {
         Offloads(self)
@@ -245,7 +245,7 @@ impl ManagedLedger {
         })
     }
 
-    /// When it was created, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     #[must_use]
     pub fn created_ms(&self) -> u64 {
         self.info.seen().created_ms

@@ -36,21 +36,21 @@ const RETRY_MS: u64 = 10_000;
 /// The longest pause.
 const RETRY_MS_MAX: u64 = 10 * 60_000;
 
-/// What came of the last call of [`OffloadWork::ask`].
+/// Result of the last call of [`OffloadWork::ask`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OffloadStatus {
     /// There was none since the managed ledger was opened.
     #[default]
     NotRun,
-    /// It goes on.
+    /// The offload is running.
     Running,
     /// All was offloaded; this is the first entry that is not.
     Success(Option<Position>),
-    /// It ended with this error.
+    /// The offload ended with this error.
     Failed(String),
 }
 
-/// Why offloading was not begun.
+/// Reason why offloading was not begun.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OffloadAskError {
     /// An earlier call is not done.
@@ -76,13 +76,13 @@ pub struct OffloadStats {
     pub bytes: u64,
     /// The ledger that was offloaded last since the opening.
     pub last_ledger: Option<LedgerId>,
-    /// When that was, in milliseconds since 1970; 0 for never.
+    /// Time of the last success, in milliseconds since 1970; 0 for never.
     pub last_success_ms: u64,
-    /// When an attempt last failed; 0 for never.
+    /// Time of the last failure, in milliseconds since 1970; 0 for never.
     pub last_failure_ms: u64,
 }
 
-/// What a decision looks at: the chain, and what is stored of it.
+/// Input of a decision: the chain and its stored info.
 #[derive(Clone, Copy)]
 pub(super) struct Ground<'a> {
     pub(super) name: &'a Arc<str>,
@@ -96,7 +96,7 @@ pub(super) struct Ground<'a> {
 pub struct Offloads<'a>(pub(super) &'a ManagedLedger);
 
 impl Offloads<'_> {
-    /// What came of the last [`OffloadWork::ask`].
+    /// Result of the last [`OffloadWork::ask`].
     #[must_use]
     pub fn status(&self) -> OffloadStatus {
         self.0.offload.status.clone()
@@ -108,7 +108,7 @@ impl Offloads<'_> {
         self.0.offload.stats(self.0.chain.rows())
     }
 
-    /// Whether a step of offloading was taken and not given back yet.
+    /// True if an offload step was taken and not given back yet.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.0.offload.running.is_some()
@@ -119,7 +119,7 @@ impl Offloads<'_> {
 pub struct OffloadWork<'a>(&'a mut ManagedLedger);
 
 impl<'a> OffloadWork<'a> {
-    /// That of a managed ledger.
+    /// The offload work of a managed ledger.
     pub fn of(ledger: &'a mut ManagedLedger) -> Self {
         Self(ledger)
     }
@@ -170,14 +170,14 @@ impl<'a> OffloadWork<'a> {
     }
 }
 
-/// What a managed ledger knows of offloading.
+/// Offload state of a managed ledger.
 pub(super) struct Offloading {
     offloader: Option<Arc<dyn LedgerOffloader>>,
-    /// What readers go by; shared with all readers ever given out.
+    /// View that readers use; shared with all readers ever given out.
     pub(super) view: SharedView,
-    /// Whether the info had offload rows when it was last looked at. Only our own steps add any.
+    /// True if the info had offload rows when it was last read. Only our own steps add any.
     has_rows: bool,
-    /// What is to be done, in order. Made anew by each plan.
+    /// Steps to do, in order. Rebuilt by each plan.
     queue: VecDeque<Work>,
     /// The step that runs.
     running: Option<Work>,
@@ -186,7 +186,7 @@ pub(super) struct Offloading {
     /// An administrator wants ledgers before this one offloaded, to there.
     asked: Option<(LedgerId, OffloadTarget)>,
     status: OffloadStatus,
-    /// What failed last time; it goes behind everything else, so that one bad object does not hold up the rest.
+    /// Steps that failed last time. They go behind all others, so that one bad object does not block the rest.
     suspects: Vec<Work>,
     /// Failures in a row.
     failures: u32,
@@ -385,7 +385,7 @@ impl Offloading {
         })
     }
 
-    /// Those that the thresholds want offloaded, oldest first.
+    /// Ledgers that the thresholds select for offloading, oldest first.
     fn due_ledgers(&self, policy: &OffloadPolicy, ground: Ground<'_>) -> Vec<LedgerId> {
         let mut newer_bytes = 0u64;
         let mut due = BTreeSet::new();

@@ -11,7 +11,7 @@ use super::maintain::{MaintenanceDone, MaintenanceError};
 use super::offload::Ground;
 use crate::info::InfoHandle;
 
-/// What a step does.
+/// Action of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Copies a ledger.
@@ -48,7 +48,7 @@ pub(crate) struct OffloadDone {
     pub(super) outcome: Result<(), MaintenanceError>,
 }
 
-/// What all steps need.
+/// State needed by all steps.
 struct Hands {
     engine: Arc<dyn LedgerEngine>,
     info: Arc<InfoHandle>,
@@ -131,7 +131,8 @@ impl Hands {
         Ok(self.info.update(complete).await?)
     }
 
-    /// What the object store comes to, unless the managed ledger closes first. What is called off half way is found by its row.
+    /// Waits for the object store, unless the managed ledger closes first. An interrupted step is found again by its
+    /// row.
     async fn unless_stopped(
         &mut self,
         work: BoxFuture<'static, Result<(), OffloadError>>,

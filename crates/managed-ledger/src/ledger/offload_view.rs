@@ -1,7 +1,7 @@
-//! Where a ledger can be read: in the engine, in an object store, or in both.
+//! Sources from which a ledger can be read: the engine, an object store, or both.
 //!
-//! One view is shared by the managed ledger and all its readers, also those given out long ago: a reader must not look for a
-//! ledger in the engine when that copy is gone.
+//! One view is shared by the managed ledger and all its readers, also those given out long ago: a reader must not
+//! look for a ledger in the engine when that copy is gone.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct OffloadView {
 /// A copy in an object store.
 pub(crate) struct Copied {
     pub(crate) object: OffloadedLedger,
-    /// Whether the engine's copy is gone, or about to be.
+    /// True if the engine's copy is deleted, or about to be.
     is_only: bool,
 }
 

@@ -26,7 +26,7 @@ use crate::table::LedgerRow;
 /// Races lost before giving up.
 pub(super) const TRIES: usize = 5;
 
-/// What to do when there is no such managed ledger.
+/// Action if the managed ledger does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Create it.
@@ -38,7 +38,7 @@ pub enum OpenMode {
 /// An info with its open ledgers resolved.
 struct Recovered {
     info: ManagedLedgerInfo,
-    /// What must still be in the store for this to hold.
+    /// Stored state on which this result depends.
     expect: Expect,
     /// Ledgers that turned out to be empty.
     empty: Vec<LedgerId>,
@@ -48,7 +48,7 @@ struct Recovered {
 struct Taken {
     info: ManagedLedgerInfo,
     version: Version,
-    /// Of the new ledger, unless the chain is terminated.
+    /// Writer of the new ledger, unless the chain is terminated.
     writer: Option<Arc<dyn LedgerWriter>>,
     /// Ledgers that the info does not name any more.
     given_up: Vec<LedgerId>,

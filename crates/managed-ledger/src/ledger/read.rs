@@ -23,22 +23,22 @@ pub struct Entry {
     pub payload: Bytes,
 }
 
-/// How far a read may go.
+/// Upper end of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadTo {
     /// Durable entries only: what may be delivered.
     Durable,
     /// Durable entries that lie before this place.
     Before(Ordinal),
-    /// Also entries that a crash may still take back, as far as they are cached; for the broker's own look at its tail.
+    /// Also cached entries that a crash may still lose; for the broker's own reads of the tail.
     Appended,
 }
 
-/// What the entry cache lets go of.
+/// Entries that the cache drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forget {
-    /// What was there at the last such call but one already. Wanted every ten seconds or so, whether anything happens or not:
-    /// without it entries stay until others need their room.
+    /// Entries that were already cached two such calls ago. To be called about every ten seconds, also without
+    /// traffic: otherwise entries stay until others need their space.
     Aged,
     /// All that is durable: nothing is there to read the newest entries. Wanted whenever entries became durable meanwhile.
     Durable,
@@ -49,7 +49,7 @@ pub enum Forget {
 pub struct LedgerReader {
     engine: Arc<dyn LedgerEngine>,
     table: LedgerTable,
-    /// Which ledgers are in an object store, now rather than when the reader was made.
+    /// Current view of the ledgers in object stores, not the one at the creation of the reader.
     copies: SharedView,
 }
 

@@ -1,4 +1,4 @@
-//! When the current ledger gives way to the next one, and the next one that was made ahead of need.
+//! Rollover schedule of the current ledger, and the next ledger, created ahead of need.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::table::LedgerRow;
 /// Ledgers of up to this many entries prepare their successor with their first entry, so that small limits are kept.
 const SMALL_LEDGER: u64 = 256;
 
-/// What decides about the next rollover.
+/// State that decides the next rollover.
 pub(super) struct Rollover {
     /// Step 1 of a rollover.
     next: Next,
-    /// How the last row's ledger keeps its entries.
+    /// Durability and placement of the last row's ledger.
     keeping: Keeping,
-    /// When the last row's ledger was opened; its age decides about rollover.
+    /// Opening time of the last row's ledger; its age decides about rollover.
     opened_ms: u64,
     /// The end as of the last call that saw it move, and when that was.
     moved: (Ordinal, u64),
@@ -51,7 +51,7 @@ impl Rollover {
         }
     }
 
-    /// How durable the current ledger makes its entries.
+    /// Durability of the current ledger.
     pub(super) fn durability(&self) -> Durability {
         self.keeping.durability
     }
@@ -78,12 +78,12 @@ impl Rollover {
         }
     }
 
-    /// Whether the current ledger is full, old enough, or asked to end.
+    /// True if the current ledger is full, old enough, or asked to end.
     pub(super) fn is_due(&self, current: &LedgerRow, options: &Options, now_ms: u64) -> bool {
         self.is_full(current, options, now_ms, |limit| limit)
     }
 
-    /// Whether there is no next ledger and the current one will soon be full.
+    /// True if there is no next ledger and the current one will soon be full.
     pub(super) fn is_next_wanted(&self, current: &LedgerRow, options: &Options, now_ms: u64) -> bool {
         let nearly = |limit: u64| if limit <= SMALL_LEDGER { 1 } else { limit / 4 * 3 };
         matches!(self.next, Next::None) && self.is_full(current, options, now_ms, nearly)
@@ -108,12 +108,12 @@ impl Rollover {
 
     // ---- the next ledger ---------------------------------------------------------------------------------------
 
-    /// It is being made.
+    /// Records that the next ledger is being created.
     pub(super) fn prepare(&mut self) {
         self.next = Next::Preparing;
     }
 
-    /// It was made, or not.
+    /// Records that the next ledger was created, or that this failed.
     pub(super) fn on_prepared(&mut self, made: Option<NewLedger>) {
         self.next = made.map_or(Next::None, Next::Ready);
     }

@@ -33,16 +33,16 @@ use crate::options::Options;
 use crate::pulsar::name::storage_name;
 use crate::table::LedgerRow;
 
-/// How long a ledger is left alone of which nothing new can be heard.
+/// Pause before a source ledger without news is read again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a shadow knows of its source.
+/// State of a shadow's source.
 pub(super) struct Shown {
     source: Arc<str>,
     metadata: Arc<dyn MetadataStore>,
     /// The source's info, as of the last look; empty while it has none.
     seen: ManagedLedgerInfo,
-    /// How much of its open ledgers can be read.
+    /// Readable end of each of its open ledgers.
     readable: BTreeMap<LedgerId, Readable>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Shown {
 pub struct Holding(Arc<InfoHandle>);
 
 impl Holding {
-    /// What was said last, by this owner or an earlier one.
+    /// Last report, by this owner or an earlier one.
     #[must_use]
     pub fn said(&self) -> Option<HeldBack> {
         self.0.seen().shadow?.held
@@ -73,7 +73,7 @@ impl Holding {
     }
 }
 
-/// What the shadow `name` holds back of its source; `None`: nothing, or there is no such shadow.
+/// Entries of its source that the shadow `name` holds back; `None`: none, or there is no such shadow.
 ///
 /// # Errors
 /// [`InfoError`].
@@ -119,18 +119,18 @@ pub struct SourceFollower {
     seen: Option<Version>,
 }
 
-/// What happened to a source; for [`Shadow::on_source`].
+/// Change of a source; for [`Shadow::on_source`].
 #[derive(Debug)]
 pub enum SourceNews {
     /// Its info changed.
     Info(Box<ManagedLedgerInfo>),
     /// There is more in its open ledger, or that is sealed.
     Readable(LedgerId, Readable),
-    /// It was deleted: what is shown of it is gone or will be.
+    /// The source was deleted: the entries shown are gone or will be.
     Gone,
 }
 
-/// Why a source could not be looked at. Ask again, after a pause.
+/// Reason why a source could not be read. Retry after a pause.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FollowError {
     /// Its info, or the shadow's own.
@@ -237,7 +237,7 @@ impl<'a> Shadow<'a> {
         })
     }
 
-    /// What waits for news of the source.
+    /// Returns a follower that waits for changes of the source.
     #[must_use]
     pub fn follower(&self) -> SourceFollower {
         let key = info::key_of(&self.shown.source);
@@ -304,7 +304,7 @@ impl<'a> Shadow<'a> {
         self.appending.show(end);
     }
 
-    /// Whether the source was terminated, and everything in it is shown. A second call says no.
+    /// True if the source was terminated and all its entries are shown. A second call returns false.
     pub fn end_with_source(&mut self) -> bool {
         let is_over = self.shown.seen.terminated
             && self.followed().is_none()
@@ -314,7 +314,7 @@ impl<'a> Shadow<'a> {
 }
 
 impl ManagedLedger {
-    /// Whether it shows the entries of another one.
+    /// True if it shows the entries of another managed ledger.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.shadow.is_some()
@@ -468,7 +468,7 @@ fn take_as_shadow(
     Ok(())
 }
 
-/// How much of the source's open ledgers can be read; `None` when one is not there any more.
+/// Reads the readable ends of the source's open ledgers; `None` if one no longer exists.
 async fn look(
     engine: &dyn LedgerEngine,
     seen: &ManagedLedgerInfo,

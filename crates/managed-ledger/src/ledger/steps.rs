@@ -13,7 +13,7 @@ use crate::table::LedgerRow;
 /// Steps that failed are tried again after this.
 const RETRY_MS: u64 = 1_000;
 
-/// What is to be done, in order.
+/// Maintenance steps to do, in order.
 #[derive(Default)]
 pub(super) struct Steps {
     jobs: VecDeque<Job>,

@@ -1,4 +1,4 @@
-//! One managed ledger over the in-memory engine and store: its verbs one by one. Random histories are in `model`.
+//! Managed ledger over the in-memory engine and store: its operations one by one. Random histories are in `model`.
 
 use bytes::Bytes;
 use futures_util::FutureExt;

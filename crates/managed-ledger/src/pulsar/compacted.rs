@@ -18,8 +18,8 @@ use super::proto::EntryPlace;
 use crate::compacted::CompactedEntry;
 use crate::table::LedgerTable;
 
-/// Where the entries of ledgers begin: of those in the log, and of those that are trimmed and of which a compacted ledger has entries.
-/// Rising by ledger and by ordinal.
+/// First ordinals of ledgers: those in the log, and trimmed ones with entries in a compacted ledger. Sorted by ledger
+/// and by ordinal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LedgerPlaces(Arc<[(LedgerId, Ordinal)]>);
 
@@ -35,7 +35,7 @@ pub(crate) struct NamedLedger {
 }
 
 impl LedgerPlaces {
-    /// Those of a log, with what is known of ledgers before it.
+    /// The first ordinals of a log's ledgers, preceded by those of known earlier ledgers.
     pub(crate) fn along(before: &[(LedgerId, Ordinal)], table: &LedgerTable) -> Self {
         let rows = table.rows();
         let first = rows.first().map(|row| row.id);
@@ -120,7 +120,7 @@ pub(crate) fn partition_of(managed_ledger: &str) -> Option<i32> {
     local.rsplit_once("-partition-")?.1.parse().ok()
 }
 
-/// What a compacted ledger says of itself where Pulsar's tools look for it. `to`: the last entry that it stands for.
+/// Custom metadata of a compacted ledger, where Pulsar's tools look for it. `to`: the last entry that it covers.
 pub(crate) fn custom(managed_ledger: &str, to: Option<Position>) -> BTreeMap<String, Bytes> {
     let topic = match managed_ledger.rsplit_once('/') {
         Some((home, local)) => {

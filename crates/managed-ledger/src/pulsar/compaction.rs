@@ -1,27 +1,30 @@
-//! Which compacted ledger a topic has: the node of the cursor `__compaction` says so, as with Pulsar's brokers. The ledger is its property
-//! `CompactedTopicLedger`; everything up to its mark-delete position is in there.
+//! Compacted ledger of a topic: named by the node of the cursor `__compaction`, as with Pulsar's brokers. The ledger
+//! is its property `CompactedTopicLedger`, which covers everything up to its mark-delete position.
 //!
 //! A run names its ledger in this order:
 //! 1. the ledger is created, and the info notes it as one that is being written (`pharos.compacting`);
 //! 2. it is filled and closed;
 //! 3. the node is read, then the info, which proves that the topic is ours, and then the node is put if it still has the version that was
-//!    read ([`set_name`]);
-//! 4. the info notes it as the one that is named, and gives the one before it up;
-//! 5. that one is deleted.
+//! read ([`set_name`]);
+//! 4. the info notes it as the named ledger, and gives up the previous one;
+//! 5. the previous one is deleted.
 //!
-//! An opening ([`settle`]) comes after the change of the info by which it became the owner. It reads the node and puts it back as it is, which
-//! gives it another version, and what it says then holds: ledgers that the info notes and the node does not name are given up.
+//! An opening ([`settle`]) follows the change of the info by which it became the owner. It reads the node and puts it
+//! back unchanged, which gives it another version; its content then holds: ledgers that the info notes and the node
+//! does not name are given up.
 //!
-//! **A broker that lost the topic in the middle of a run names nothing over its successor's.** If the successor became the owner before
-//! the proof in 3, the proof fails: each opening, by Pharos or by a broker of Pulsar, changes the info first. If it did so after the
-//! proof, it reads the node later than 3 did. Where it is Pharos, it puts the node back before anything of the topic is served: then either its put
-//! comes first, and that of 3 is refused, or that of 3 comes first, and the successor finds the new name, of a ledger that is closed and whole
-//! and stands for entries that are all in the log that the successor recovered. A broker of Pulsar puts the node when it names a
-//! ledger of its own or moves the cursor, and the same holds of that put; until then the node may come to name the ledger of the run while that broker
-//! reads the one before. That one is there still, because 4, which gives it up, is refused to who is not the owner.
+//! **A broker that lost the topic in the middle of a run never overwrites its successor's name.** If the successor became the owner before
+//! the proof in 3, the proof fails: each opening, by Pharos or by a broker of Pulsar, changes the info first. If it
+//! did so after the proof, it reads the node later than 3 did. A Pharos successor puts the node back before it serves
+//! anything of the topic: either its put comes first, and that of 3 is refused, or that of 3 comes first, and the
+//! successor finds the new name, of a ledger that is closed and complete and covers only entries in the log that the
+//! successor recovered. A broker of Pulsar puts the node when it names a ledger of its own or moves the cursor, and
+//! the same holds for that put; until then the node may come to name the ledger of the run while that broker reads
+//! the previous one. That ledger still exists, because step 4, which gives it up, is refused to a broker that is not
+//! the owner.
 //!
-//! A crash between 1 and 3 leaves a ledger that nothing names and the info notes; one between 3 and 5 leaves the ledger before, noted as well. The
-//! next opening by Pharos deletes them.
+//! A crash between 1 and 3 leaves a ledger that nothing names and the info notes; one between 3 and 5 leaves the
+//! previous ledger, noted as well. The next opening by Pharos deletes them.
 
 use bytes::Bytes;
 use pharos_ledger::LedgerEngine;
@@ -44,7 +47,8 @@ const TRIES: usize = 5;
 /// Entries and bytes of a reading that looks for places only.
 const IDS: usize = 256;
 const IDS_BYTES: usize = 64 << 10;
-/// Where ordinals begin of a compacted topic that Pharos never had: before it there is room for the entries that are trimmed from the log.
+/// First ordinal of a compacted topic that Pharos opens for the first time: below it there is room for the entries
+/// trimmed from the log.
 const FIRST_OF_COMPACTED: u64 = 1 << 40;
 
 /// The ordinal with which the log of a topic begins that Pharos opens the first time: what was compacted lies before it.
@@ -162,7 +166,7 @@ struct PlacesReader<'a> {
     engine: &'a dyn LedgerEngine,
     managed_ledger: &'a str,
     ledger: LedgerId,
-    /// Of what was read last, the first entry, and the places.
+    /// First entry and positions of the last read.
     first: u64,
     some: Vec<Position>,
 }
@@ -206,8 +210,9 @@ impl PlacesReader<'_> {
         })
     }
 
-    /// Where its entries are. Ordinals of ledgers that are trimmed are not known: they are the highest that leave room for those that
-    /// come after them, so none is lower than it was before, and a consumer that comes again in there may get entries twice and misses none.
+    /// First ordinals of its entries. Ordinals of trimmed ledgers are unknown: they are the highest that leave room
+    /// for the later ones, so none is lower than before, and a consumer that reconnects in there may receive entries
+    /// twice and misses none.
     async fn places(&mut self, entries: u64, table: &LedgerTable) -> Result<LedgerPlaces, OpenError> {
         let first_in_log = table.rows().first().map(|row| row.id);
         // Of each trimmed ledger how many entries it had, as far as is known.
@@ -237,7 +242,7 @@ impl PlacesReader<'_> {
         Ok(LedgerPlaces::along(&rows, table))
     }
 
-    /// Of the entries of `ledger`, which begin at `from`, the last one; and the index behind it.
+    /// Returns the last entry of the run of `ledger` that begins at `from`, and the index after it.
     async fn run_from(
         &mut self,
         from: u64,
@@ -295,10 +300,10 @@ impl PlacesReader<'_> {
     }
 }
 
-/// Why a ledger was not named.
+/// Reason why a ledger was not named.
 pub(crate) struct NotNamed {
     pub(crate) error: InfoError,
-    /// Whether it is known that it is not.
+    /// True if the ledger is certainly not named.
     pub(crate) is_certain: bool,
 }
 

@@ -19,7 +19,7 @@ const PROPERTY_BYTES_IN_NODE: usize = 32 << 10;
 /// Bits of a word of a set.
 const BITS: u64 = 64;
 
-/// What a cursor has acknowledged, wherever Pulsar wrote it.
+/// Acknowledgement state of a cursor, wherever Pulsar stored it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct CursorState {
     pub(crate) mark_delete: (i64, i64),
@@ -52,7 +52,7 @@ impl From<CursorEntry> for CursorState {
 }
 
 impl CursorState {
-    /// Whether a node has room for it, in which Pulsar's brokers read no parts of batches.
+    /// True if the state fits in a node, from which Pulsar's brokers read no partial batches.
     pub(crate) fn fits_node(&self, properties: &[LongProperty]) -> bool {
         self.batches.is_empty() && self.ranges.len() <= RANGES_IN_NODE && fit_node(properties)
     }
@@ -114,7 +114,7 @@ impl CursorState {
     }
 }
 
-/// Whether a node has room for them.
+/// True if the properties fit in a node.
 pub(crate) fn fit_node(properties: &[LongProperty]) -> bool {
     let bytes = properties.iter().map(|property| property.name.len() + 16);
     bytes.sum::<usize>() <= PROPERTY_BYTES_IN_NODE

@@ -37,7 +37,7 @@ const BEYOND_A_LEDGER: u64 = 1 << 32;
 /// An info as it was read.
 pub(crate) struct InfoRead {
     pub(crate) info: ManagedLedgerInfo,
-    /// Whether another than Pharos changed its ledgers last.
+    /// True if Pharos did not make the last change of its ledgers.
     pub(crate) is_foreign: bool,
 }
 
@@ -112,7 +112,7 @@ fn ledger(info: &ManagedLedgerInfo, row: &LedgerInfo) -> proto::StoredLedger {
     }
 }
 
-/// Of the last entry that there is.
+/// Position of the last existing entry.
 fn last_position(rows: &[LedgerInfo]) -> StoredPosition {
     let row = rows.iter().rev().find(|row| row.entries > 0).or(rows.last());
     row.map_or(
@@ -234,7 +234,7 @@ fn row_of(row: proto::StoredLedger) -> Option<(LedgerInfo, Option<Vec<u8>>)> {
     Some((ledger, has_any.then(|| carried.encode_to_vec())))
 }
 
-/// What Pharos wrote last.
+/// State that Pharos wrote last.
 #[derive(Default)]
 struct Known {
     epoch: u64,
@@ -283,7 +283,7 @@ impl Known {
         Some(known)
     }
 
-    /// Whether these are the ledgers that were written with it.
+    /// True if these are the ledgers that were written with it.
     fn is_of(&self, rows: &[LedgerInfo]) -> bool {
         let first = rows.first().map(|row| row.ledger_id);
         let last = rows.last().map(|row| (row.ledger_id, row.closed_at_ms.is_none()));
@@ -291,7 +291,7 @@ impl Known {
             && self.last.map(|(ledger, _, is_open)| (ledger, is_open)) == last
     }
 
-    /// Where the ordinals of these ledgers begin; `None` when they cannot be counted.
+    /// First ordinal of these ledgers; `None` if it cannot be derived.
     fn first_ordinal(&self, rows: &[LedgerInfo]) -> Option<u64> {
         let Some((first, ordinal)) = self.first else {
             return Some(0);

@@ -40,7 +40,7 @@ const REPLICATOR: &str = "pulsar.repl.";
 /// Bytes of one entry of a cursor's ledger that are read.
 const ENTRY_BYTES_MAX: usize = 16 << 20;
 
-/// What the cursor log keeps of a subscription's node, as the facts of the subscription.
+/// Node state that the cursor log keeps in the facts of a subscription.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct NodeFacts {
     /// Version of the node that was read or written last.
@@ -49,13 +49,13 @@ pub(crate) struct NodeFacts {
     /// A ledger of Pulsar with the state, to be deleted once the node has it.
     #[prost(uint64, optional, tag = "2")]
     pub(crate) ledger: Option<u64>,
-    /// What Pulsar keeps with the position.
+    /// Properties that Pulsar stores with the position.
     #[prost(message, repeated, tag = "3")]
     pub(crate) properties: Vec<LongProperty>,
 }
 
 impl NodeFacts {
-    /// Of a subscription's facts; none when its node was never written.
+    /// Decodes a subscription's facts; `None` if its node was never written.
     pub(crate) fn of(facts: &[u8]) -> Option<Self> {
         Self::decode(facts).ok().filter(|_| !facts.is_empty())
     }
@@ -117,12 +117,12 @@ pub(crate) async fn remove(info: &InfoHandle, key: &str) -> Result<(), InfoError
 /// A subscription as the log knows it.
 pub(crate) struct KnownSubscription {
     pub(crate) id: SubscriptionId,
-    /// Whether Pulsar has its kind.
+    /// True if Pulsar has this kind of subscription.
     pub(crate) is_shared: bool,
     pub(crate) facts: Option<NodeFacts>,
 }
 
-/// What an opening takes from the nodes.
+/// Changes that an opening takes from the nodes.
 #[derive(Default)]
 pub(crate) struct Taken {
     /// Subscriptions that are gone.

@@ -7,14 +7,14 @@ use prost::Message;
 pub(crate) struct StoredInfo {
     #[prost(message, repeated, tag = "1")]
     pub(crate) ledgers: Vec<StoredLedger>,
-    /// Of the last entry, once there will be no more.
+    /// Position of the last entry, once the topic is terminated.
     #[prost(message, optional, tag = "2")]
     pub(crate) terminated: Option<StoredPosition>,
     #[prost(message, repeated, tag = "3")]
     pub(crate) properties: Vec<KeyValue>,
 }
 
-/// One ledger. The one that is written has a timestamp of 0 and no counts.
+/// Ledger. The one being written has a timestamp of 0 and no counts.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct StoredLedger {
     #[prost(int64, required, tag = "1")]
@@ -31,7 +31,7 @@ pub(crate) struct StoredLedger {
     pub(crate) properties: Vec<KeyValue>,
 }
 
-/// Where a ledger was offloaded to; only whether it was is looked at.
+/// Offload context of a ledger; only its presence is read.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct OffloadContext {
     #[prost(int64, optional, tag = "1")]
@@ -40,7 +40,7 @@ pub(crate) struct OffloadContext {
     pub(crate) complete: Option<bool>,
 }
 
-/// What of a ledger is kept for Pulsar, as its `LedgerInfo` has it.
+/// Fields of Pulsar's `LedgerInfo` that are kept for Pulsar.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Carried {
     #[prost(message, repeated, tag = "6")]
@@ -102,7 +102,7 @@ pub(crate) struct EntrySet {
 /// Value of a cursor's node.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ManagedCursorInfo {
-    /// Whose last entry is the state; -1: the state is here.
+    /// Ledger whose last entry is the state; -1: the state is here.
     #[prost(int64, required, tag = "1")]
     pub(crate) cursors_ledger_id: i64,
     #[prost(int64, optional, tag = "2")]
@@ -118,7 +118,7 @@ pub(crate) struct ManagedCursorInfo {
     pub(crate) last_active: Option<i64>,
     #[prost(message, repeated, tag = "7")]
     pub(crate) batches: Vec<BatchIndexes>,
-    /// Those of the subscription.
+    /// Properties of the subscription.
     #[prost(message, repeated, tag = "8")]
     pub(crate) cursor_properties: Vec<KeyValue>,
 }
@@ -147,7 +147,7 @@ pub(crate) struct EntryPlace {
     pub(crate) ledger_id: u64,
     #[prost(uint64, required, tag = "2")]
     pub(crate) entry_id: u64,
-    /// Of a partitioned topic.
+    /// Partition, for a partitioned topic.
     #[prost(int32, optional, tag = "3")]
     pub(crate) partition: Option<i32>,
 }

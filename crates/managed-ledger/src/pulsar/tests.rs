@@ -131,7 +131,8 @@ impl World {
         run(self.engine.read(ledger, EntryId(0), 1, usize::MAX)).is_err()
     }
 
-    /// What a broker of Pulsar does that opens the topic: the last ledger is recovered, a new one is begun, and `count` entries go there.
+    /// Opens the topic as a broker of Pulsar does: the last ledger is recovered, a new one is begun, and `count`
+    /// entries are appended to it.
     fn java(&mut self, count: u64, change: impl FnOnce(&mut proto::StoredInfo)) -> i64 {
         let mut stored = self.stored();
         if let Some(last) = stored.ledgers.last_mut() {

@@ -72,7 +72,7 @@ impl LedgerOffloader for MortalOffloader {
     }
 }
 
-/// Where an object of a folder is.
+/// Path of an object in a folder.
 fn path_of(object: &OffloadedLedger, name: &str) -> std::path::PathBuf {
     let uri = object.target.facts.get("uri").expect("it is a folder");
     std::path::Path::new(uri.trim_start_matches("file://")).join(name)

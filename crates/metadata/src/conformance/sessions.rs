@@ -35,7 +35,7 @@ async fn put_of(session: &dyn Session, key: &str, value: &str) -> Version {
     session.put(key, value, Expect::Any).await.unwrap()
 }
 
-/// What was there when a put of an ephemeral key met a conflict.
+/// Version found by a put of an ephemeral key that met a conflict.
 fn refused(outcome: Result<Version, SessionWriteError>) -> Option<Version> {
     match outcome {
         Err(SessionWriteError::Write(WriteError::Conflict { current, .. })) => current,
@@ -99,7 +99,7 @@ async fn ephemeral_keys_are_keys(store: &dyn MetadataStore, time: Duration) {
     session.close().await;
 }
 
-/// When `close` answers the keys are gone, those of others are not, and neither is what the session wrote as plain keys.
+/// After `close` returns, the session's ephemeral keys are gone; those of others and its plain keys remain.
 async fn ephemeral_keys_go_when_their_session_is_closed(store: &dyn MetadataStore, time: Duration) {
     let (session, other) = (open(store, time).await, open(store, time).await);
     assert_ne!(session.id(), other.id());
@@ -246,7 +246,7 @@ async fn a_key_stays_ephemeral_through_every_change(store: &dyn MetadataStore, t
     );
 }
 
-/// How ownership passes on: who watches tries, and exactly one has it.
+/// Ownership passes on: all watchers try, and exactly one succeeds.
 async fn one_of_many_takes_over(store: &dyn MetadataStore, time: Duration, pass: &dyn Fn(Duration)) {
     let key = "ephemeral/taken";
     let first = open(store, time).await;

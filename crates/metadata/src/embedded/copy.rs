@@ -1,7 +1,7 @@
-//! One copy as it is written: appended to, and written again in place when it is full.
+//! Copy as it is written: appended to, and rewritten in place when it is full.
 //!
-//! Always true: a block with a synced group is not written again before `begin_again` has said durably that the copy
-//! holds nothing. What is not synced here was not answered.
+//! Always true: a block with a synced group is not rewritten before `begin_again` has recorded durably that the copy
+//! holds nothing. Nothing is answered before it is synced here.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use super::state::Contents;
 /// Zeros that are written at once when a copy grows.
 const FILL_BYTES: usize = 256 << 10;
 
-/// What went wrong with a copy, and whether anything can be written after it.
+/// Failure of a copy; says if anything can be written after it.
 #[derive(Debug)]
 pub(super) enum CopyError {
     /// A write or an allocation. The cause may go away.
     Write(io::Error),
     /// A sync: what is on the device is unknown from now on.
     Sync(io::Error),
-    /// What is in memory is not what was put there.
+    /// The memory content differs from what was put there.
     Memory(String),
 }
 
@@ -49,13 +49,13 @@ pub(super) struct NewGroup {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What a start found of a copy.
+/// Copy as found at start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoundCopy {
     pub(super) number: u32,
     /// Its newest header.
     pub(super) header: Option<Header>,
-    /// Where its groups end, if it has everything.
+    /// End of its groups, if it is complete.
     pub(super) end: Option<u64>,
 }
 
@@ -66,11 +66,11 @@ pub(super) struct Copy {
     file: Arc<dyn FsFile>,
     /// As last written.
     header: Header,
-    /// Where the next group goes.
+    /// Offset of the next group.
     end: u64,
     /// Room in the file.
     bytes: u64,
-    /// It has everything; otherwise it must be written again before it counts.
+    /// True if complete; otherwise it must be rewritten before it counts.
     pub(super) whole: bool,
 }
 
@@ -153,7 +153,7 @@ impl Copy {
         self.bytes
     }
 
-    /// How many bytes of groups still fit.
+    /// Remaining space for groups, in bytes.
     pub(super) fn room(&self) -> u64 {
         self.bytes.saturating_sub(self.end)
     }
@@ -213,7 +213,7 @@ impl Copy {
         Ok(())
     }
 
-    /// Where the next group goes.
+    /// Offset of the next group.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -301,7 +301,7 @@ impl Copy {
     }
 }
 
-/// What a copy gets when it is written again.
+/// Input for the rewrite of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Again<'a> {
     pub(super) state: &'a Contents,
@@ -314,7 +314,7 @@ pub(super) struct Again<'a> {
     pub(super) bytes_wanted: u64,
 }
 
-/// Whether everything in memory still has the checksum that it came with.
+/// Checks that everything in memory still has its original checksum.
 fn check_memory(state: &Contents, store_id: u64) -> Result<(), CopyError> {
     for (key, item) in state.durable() {
         if item.crc != record_crc(store_id, key, Some(&item.value), item.version) {

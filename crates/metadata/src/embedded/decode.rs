@@ -11,15 +11,15 @@ use super::witness;
 /// A part of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What it is.
+    /// Kind of the part.
     pub kind: &'static str,
-    /// Where it begins.
+    /// Offset of its start.
     pub byte_offset: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub bytes: u64,
     /// Its checksum is right.
     pub whole: bool,
-    /// What it says, by name.
+    /// Fields, by name.
     pub fields: Vec<(&'static str, String)>,
 }
 
@@ -89,7 +89,8 @@ fn header_part(at: u64, header: &Result<Header, NoHeader>) -> Part {
     part
 }
 
-/// What follows the headers. A stretch without anything that belongs to the copy is told only in front of something that does.
+/// Decodes the bytes after the headers. A stretch without anything of the copy is reported only in front of a part
+/// that belongs to it.
 fn decode_groups(header: &Header, bytes: &[u8], records: bool, tell: &mut dyn FnMut(Part)) {
     let mut at = DATA_AT;
     let mut gap = None;

@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// What this release writes. 1 was a redb database.
+/// Version written by this release. 1 was a redb database.
 pub(super) const FORMAT_VERSION: u32 = 2;
 
 /// Groups begin at multiples of this.
 pub(super) const BLOCK: u64 = 512;
-/// Where the first group or part begins.
+/// Offset of the first group or part.
 pub(super) const DATA_AT: u64 = 2 * BLOCK;
 /// The two copies.
 pub(super) const COPIES: u32 = 2;
@@ -34,7 +34,7 @@ pub(super) struct Header {
     pub(super) writes: u64,
     /// Rises each time the copy is written again.
     pub(super) generation: u64,
-    /// It holds something that counts.
+    /// True if it holds content that counts.
     pub(super) whole: bool,
     /// Nothing was written after it: the store was closed.
     pub(super) closed: bool,
@@ -42,27 +42,27 @@ pub(super) struct Header {
     pub(super) known: u64,
     /// The last group that is in the snapshot.
     pub(super) base: u64,
-    /// Where the groups begin.
+    /// Offset of the groups.
     pub(super) log_at: u64,
-    /// How often the store was opened beside its ledgers.
+    /// Number of times the store was opened beside its ledgers.
     pub(super) epoch: u64,
     /// Ledgers below are never orphans on the word of this store.
     pub(super) ledgers_from: u64,
 }
 
-/// Why bytes are not a header.
+/// Reason why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoHeader {
     /// Nothing was ever written there.
     Empty,
     /// Torn or damaged.
     Damaged,
-    /// Of another release.
+    /// The header is of another release.
     Version(u32),
 }
 
 impl Header {
-    /// Where it goes.
+    /// Offset of the header.
     pub(super) fn at(&self) -> u64 {
         (self.writes % 2) * BLOCK
     }
@@ -141,7 +141,7 @@ impl Header {
     }
 }
 
-/// What a group holds. The numbers are on disk.
+/// Kind of a group. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Kind {
@@ -149,7 +149,7 @@ pub(super) enum Kind {
     Changes = 2,
 }
 
-/// Which group it is and where it belongs.
+/// Identity and position of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupHeader {
     pub(super) kind: Kind,
@@ -230,7 +230,7 @@ pub(super) struct Record {
     pub(super) crc: u32,
 }
 
-/// How many bytes a record has.
+/// Size of a record, in bytes.
 pub(super) fn record_bytes(key: &str, value: &[u8]) -> u64 {
     (RECORD_HEADER_BYTES + key.len() + value.len()) as u64
 }

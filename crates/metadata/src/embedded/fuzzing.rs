@@ -104,7 +104,7 @@ fn make_store() -> FaultFs {
     fs
 }
 
-/// Whatever comes of it.
+/// Writes one value, whatever the outcome.
 fn write_one(store: &mut Manual, bytes: usize) {
     let call = Arc::clone(&store.store);
     let key = format!("key/{bytes}");

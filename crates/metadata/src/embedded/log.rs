@@ -17,7 +17,7 @@ use super::recover::{Recovered, copy_name};
 use super::state::Contents;
 use crate::{Fault, OpenError};
 
-/// Why a group was not written.
+/// Reason why a group was not written.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
     /// There is no room, and nothing was written.
@@ -46,7 +46,7 @@ pub(super) struct Log {
     pub(super) ledgers_from: u64,
     /// Room that new keys cannot have, in bytes.
     reserve: u64,
-    /// Where the copies ended before a group that failed and was not made invalid yet.
+    /// Ends of the copies before a group that failed and was not invalidated yet.
     take_back: Option<Vec<u64>>,
 }
 
@@ -244,7 +244,7 @@ impl Log {
     }
 }
 
-/// How much of the reserve a change may have.
+/// Share of the reserve available to a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reserve {
     /// A new key.

@@ -9,7 +9,7 @@ use super::witness::Beside;
 use super::{Embedded, migrate, recover, witness};
 use crate::{Item, OpenError};
 
-/// What a store holds, and what is not as it should be in its files.
+/// Content of a store, and the defects of its files.
 #[derive(Debug)]
 pub struct Look {
     /// The id it was made with.
@@ -18,16 +18,16 @@ pub struct Look {
     pub items: Vec<Item>,
     /// Places where one copy is not whole; the other one has what it lacks.
     pub flaws: Vec<Flaw>,
-    /// It is one of format 1, which the next start takes over.
+    /// True for a store of format 1, which the next start migrates.
     pub format_1: bool,
 }
 
 impl Embedded {
-    /// What the store in `dir` holds, or the one of format 1; `None` when there is neither. Takes no lock and changes nothing: the
-    /// caller makes sure that it is not open. Blocks for as long as reading it takes.
+    /// Reads the store in `dir`, or the one of format 1; `None` if there is neither. Takes no lock and changes
+    /// nothing: the caller makes sure that it is not open. Blocks for the duration of the read.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open) that say that the store cannot be used as it is.
+    /// Those of [`open`](Self::open) for a store that cannot be used as it is.
     pub fn look(
         fs: &dyn Fs,
         dir: &Path,

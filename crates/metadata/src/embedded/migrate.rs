@@ -13,7 +13,7 @@ use super::recover::Recovered;
 use super::redb;
 use crate::{Fault, OpenError};
 
-/// What a start goes on with: what was found, or the store of format 1; `None` when there is neither.
+/// Returns the state to start from: the one found, or the store of format 1; `None` if there is neither.
 pub(super) fn take_over(
     fs: &dyn Fs,
     format_1: Option<&Path>,

@@ -64,7 +64,7 @@ use crate::{
 /// The file that is locked while a store has the directory open.
 const LOCK: &str = "LOCK";
 
-/// How the store keeps its files.
+/// File options of the store.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Room that each copy keeps for what must go on when the device is full, in bytes. At least 16 KiB; default 512 KiB.
@@ -99,12 +99,12 @@ pub struct Embedded {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the store and its writer have in common.
+/// State shared by the store and its writer.
 #[derive(Debug, Default)]
 struct Shared {
     /// The lock is held for one read, or to apply a group that is durable.
     state: RwLock<Contents>,
-    /// Why nothing is written any more.
+    /// Reason why nothing is written any more.
     fault: Mutex<Option<Arc<Fault>>>,
 }
 

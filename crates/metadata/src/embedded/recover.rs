@@ -1,4 +1,4 @@
-//! What a start takes from the two copies. The cases are drawn in `docs/formats/metadata.md`.
+//! Recovery at start from the two copies. The cases are drawn in `docs/formats/metadata.md`.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(super) fn copy_name(number: u32) -> String {
     format!("copy-{number}")
 }
 
-/// What two copies say together.
+/// Combined state of the two copies.
 #[derive(Debug)]
 pub(super) struct Recovered {
     pub(super) state: Contents,
@@ -24,9 +24,9 @@ pub(super) struct Recovered {
     pub(super) generation: u64,
     pub(super) epoch: u64,
     pub(super) ledgers_from: u64,
-    /// Those that are there.
+    /// Copies that exist.
     pub(super) copies: Vec<FoundCopy>,
-    /// What is not as it should be, and is made good by the other copy.
+    /// Defects that the other copy repairs.
     pub(super) flaws: Vec<Flaw>,
 }
 

@@ -36,7 +36,7 @@ const CACHE_BYTES: usize = 2 << 20;
 const FLAGS_AT: usize = 9;
 const SECOND_COUNTS: u8 = 1;
 const NOT_CLOSED: u8 = 2;
-/// Where the two slots have their transaction ids.
+/// Offsets of the transaction ids in the two slots.
 const TRANSACTION_AT: [usize; 2] = [64 + 104, 192 + 104];
 
 /// All that a store of format 1 holds.
@@ -46,7 +46,7 @@ pub(super) struct Old {
     pub(super) records: Vec<Record>,
 }
 
-/// What the file holds; `None` when its tables were never made. The file is not changed.
+/// Reads the content of the file; `None` if its tables were never created. The file is not changed.
 pub(super) fn read(fs: &dyn Fs, path: &Path) -> Result<Option<Old>, OpenError> {
     let bytes = content(fs, path).map_err(|error| OpenError::io("read", path, &error))?;
     let fault = |cause: &dyn std::fmt::Display| {
@@ -83,7 +83,7 @@ fn content(fs: &dyn Fs, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether a file that was closed names the older of its two slots, which no commit leaves behind.
+/// True if a closed file names the older of its two slots, a state that no commit leaves behind.
 fn goes_back(bytes: &[u8]) -> bool {
     let Some(flags) = bytes.get(FLAGS_AT) else {
         return false;

@@ -14,12 +14,12 @@ pub(super) struct Stored {
     pub(super) value: Bytes,
     pub(super) version: u64,
     pub(super) crc: u32,
-    /// Whose it is, if it is ephemeral: then it is in no file.
+    /// Session of an ephemeral item; such an item is in no file.
     pub(super) session: Option<SessionId>,
 }
 
 impl Stored {
-    /// What it takes on the device.
+    /// Size on the device, in bytes; ephemeral items take none.
     pub(super) fn record_bytes(&self, key: &str) -> u64 {
         match self.session {
             Some(_) => 0,
@@ -36,7 +36,7 @@ pub(super) struct Contents {
     pub(super) revision: u64,
     /// The last group that is in it.
     pub(super) number: u64,
-    /// What all items that are not ephemeral take as records, in bytes.
+    /// Size of all items that are not ephemeral as records, in bytes.
     pub(super) bytes: u64,
 }
 
@@ -45,7 +45,7 @@ impl Contents {
         self.items.get(key)
     }
 
-    /// What belongs into a snapshot.
+    /// Items of a snapshot.
     pub(super) fn durable(&self) -> impl Iterator<Item = (&str, &Stored)> {
         let durable = self.items.iter().filter(|(_, item)| item.session.is_none());
         durable.map(|(key, item)| (key.as_str(), item))

@@ -14,9 +14,9 @@ use super::state::Contents;
 pub struct Flaw {
     /// The file.
     pub file: PathBuf,
-    /// Where in it.
+    /// Offset in the file.
     pub byte_offset: u64,
-    /// What is wrong there.
+    /// Description of the defect.
     pub what: String,
     /// A crash may leave it like this, and nothing that was answered is touched.
     pub by_crash: bool,
@@ -29,7 +29,7 @@ pub(super) struct Group {
     pub(super) records: Vec<Record>,
 }
 
-/// What a copy has.
+/// Content of a copy.
 #[derive(Clone, Debug)]
 pub(super) struct Survey {
     pub(super) file: PathBuf,
@@ -41,7 +41,7 @@ pub(super) struct Survey {
     pub(super) base: Option<Contents>,
     /// The groups that are right, by number.
     pub(super) groups: BTreeMap<u64, Group>,
-    /// Where the groups from the snapshot on stop following each other.
+    /// Offset at which the consecutive groups after the snapshot end.
     pub(super) end: u64,
     /// The last of those that do.
     pub(super) last: u64,
@@ -49,7 +49,7 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Of the bytes of copy `number`.
+    /// Reads the bytes of copy `number`.
     pub(super) fn read(file: &Path, number: u32, bytes: &[u8]) -> Self {
         debug_assert!((1..=COPIES).contains(&number));
         let mut survey = Self {
@@ -71,7 +71,7 @@ impl Survey {
         survey
     }
 
-    /// It needs nothing from the other one, as far as it goes.
+    /// True if it needs nothing from the other copy, as far as it goes.
     pub(super) fn is_whole(&self) -> bool {
         self.base.is_some() && self.flaws.iter().all(|flaw| flaw.by_crash)
     }

@@ -36,7 +36,7 @@ pub struct Beside {
     pub accept: bool,
 }
 
-/// What stands in the file.
+/// Content of the witness file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) store_id: u64,
@@ -81,7 +81,7 @@ impl Seen {
     }
 }
 
-/// Whether a file looks like a witness.
+/// True if a file looks like a witness.
 pub(super) fn is_one(bytes: &[u8]) -> bool {
     let places = [0, BLOCK as usize];
     bytes.len() as u64 <= FILE_BYTES && places.iter().any(|at| get_u32(bytes, at + 4) == Some(MAGIC))
@@ -110,7 +110,7 @@ pub(super) fn decode(bytes: &[u8], tell: &mut dyn FnMut(Part)) {
     }
 }
 
-/// What the witness says; `None` when there is none.
+/// Reads the witness; `None` if there is none.
 fn read(fs: &dyn Fs, path: &Path) -> Result<Option<Seen>, OpenError> {
     let io = |error| OpenError::io("read", path, &error);
     let file = match fs.open(path, OpenHow::READ) {
@@ -130,17 +130,17 @@ fn read(fs: &dyn Fs, path: &Path) -> Result<Option<Seen>, OpenError> {
     })
 }
 
-/// What was decided before the store is opened.
+/// Decision made before the store is opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judged {
     seen: Option<Seen>,
     /// From which ledger on the store may call ledgers unowned.
     pub(super) ledgers_from: u64,
-    /// It was opened although it is not theirs.
+    /// True if the store was opened although it does not belong to the ledgers.
     pub(super) accepted: bool,
 }
 
-/// Whether the store is that of the ledgers. `found`: it, if there is one; `is_old`: it is one of format 1.
+/// Checks that the store belongs to the ledgers. `found`: the store, if there is one; `is_old`: it is of format 1.
 pub(super) fn judge(
     fs: &dyn Fs,
     beside: &Beside,
@@ -233,7 +233,7 @@ impl Witness {
         self.last.epoch + 1
     }
 
-    /// Whether so many groups happened since that it should say so.
+    /// True if enough groups were written since the last update that the witness must be updated.
     pub(super) fn is_behind(&self, number: u64) -> bool {
         number >= self.last.number + BEHIND_MAX
     }
@@ -264,7 +264,7 @@ pub struct MatchesLedgers {
 }
 
 impl MatchesLedgers {
-    /// What a store would give that was made or accepted before this ledger was, for stores that have no witness.
+    /// The proof of a store that was created or accepted before this ledger was, for stores without a witness.
     #[cfg(feature = "test-util")]
     #[must_use]
     pub fn since(ledger: u64) -> Self {
@@ -277,7 +277,8 @@ impl MatchesLedgers {
         self.from
     }
 
-    /// Whether this ledger is unowned when the store condemns it or does not name it. Those that are not covered are kept.
+    /// True if this ledger is unowned once the store declares it so or does not name it. Ledgers that are not covered
+    /// are kept.
     #[must_use]
     pub fn covers(&self, ledger: u64) -> bool {
         ledger >= self.from

@@ -25,13 +25,13 @@ const GROUP_MAX: usize = 2_048;
 /// Most bytes of a group with more than one change.
 const GROUP_BYTES_MAX: u64 = 1 << 20;
 
-/// One queued change.
+/// Queued change.
 pub(super) struct Write {
     pub(super) key: String,
     /// `None`: it is deleted.
     pub(super) value: Option<Bytes>,
     pub(super) expect: Expect,
-    /// Whose key it is to be.
+    /// Session of the key, if it is ephemeral.
     pub(super) session: Option<SessionId>,
     pub(super) answer: oneshot::Sender<Answer>,
     /// Its share of the queue's bytes, given back when it is answered.
@@ -41,7 +41,7 @@ pub(super) struct Write {
 /// The version after a put, and whether the key was there.
 pub(super) type Answer = Result<(Version, bool), SessionWriteError>;
 
-/// What a round did.
+/// Result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Worked,
@@ -56,7 +56,7 @@ pub(super) struct Writer {
     waiting: VecDeque<Write>,
 }
 
-/// What a writer works with.
+/// Parts of a writer.
 pub(super) struct Parts {
     pub(super) queue: mpsc::Receiver<Write>,
     pub(super) sessions: Arc<Sessions>,
@@ -71,11 +71,11 @@ pub(super) struct Parts {
     pub(super) _ended: watch::Sender<()>,
 }
 
-/// What becomes of some of the changes that wait.
+/// Outcome planned for the first waiting changes.
 struct WritePlan {
-    /// One for each, the first ones that wait.
+    /// Answers, one for each of the first waiting changes.
     answers: Vec<Answer>,
-    /// What changes, and whose key it is if it is ephemeral.
+    /// Changes, with the session of an ephemeral key.
     changes: Vec<(Record, Option<SessionId>)>,
     /// The records as they are written, and how many: those of ephemeral keys are not.
     bytes: Vec<u8>,
@@ -312,7 +312,7 @@ fn write_error(failure: &Failure) -> WriteError {
     }
 }
 
-/// What a key is when a change of it is decided.
+/// State of a key when a change of it is decided.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     version: u64,
@@ -331,7 +331,7 @@ impl Current {
     }
 }
 
-/// Why a change may not happen, whatever room there is.
+/// Reason why a change is refused, regardless of space.
 fn refusal(sessions: &Sessions, write: &Write, current: Option<Current>) -> Option<SessionWriteError> {
     if let Some(Err(ended)) = write.session.map(|session| sessions.check(session)) {
         return Some(SessionWriteError::Ended(ended));

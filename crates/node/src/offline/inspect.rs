@@ -65,7 +65,7 @@ fn file(asked: &Asked<'_>, path: &Path) -> anyhow::Result<u8> {
     Ok(if whole { 0 } else { EXIT_DAMAGED })
 }
 
-/// One part of a file: a line of text, or of JSON.
+/// Formats one part of a file: a line of text, or of JSON.
 fn item_line(item: &Item, as_json: bool) -> String {
     if as_json {
         let mut line = json!({
@@ -117,7 +117,7 @@ fn owner_text(owner: Option<&Owner>) -> String {
     }
 }
 
-/// How old the checkpoint is, by its file's time.
+/// Age of the checkpoint, by its file's time.
 fn age(path: &Path) -> Option<u64> {
     let written = path.metadata().ok()?.modified().ok()?;
     let written = written.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
@@ -166,7 +166,7 @@ fn overview_text(overview: &Overview<'_>, owners: &Owners) -> String {
     out
 }
 
-/// How many ledgers no topic names, and their bytes.
+/// Number of ledgers that no topic names, and their bytes.
 fn unnamed(overview: &Overview<'_>, owners: &Owners) -> (u64, u64) {
     let views = overview.ledgers();
     let unnamed = views.filter(|view| owners.unnamed(view.id.0).is_some());

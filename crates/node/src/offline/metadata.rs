@@ -1,4 +1,4 @@
-//! What a look at the metadata store of a stopped broker shows.
+//! Inspection of the metadata store of a stopped broker.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::broker::{metadata_dir, metadata_format_1, metadata_witness};
 use crate::settings::Settings;
 
-/// Whether a file is called like one of the metadata store: a copy, or the witness beside the ledgers.
+/// True if a file has the name of a metadata store file: a copy, or the witness beside the ledgers.
 pub(super) fn is_file_of_it(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     matches!(name, Some("copy-1" | "copy-2" | "METADATA"))
@@ -63,7 +63,7 @@ fn field(name: &str, text: String) -> Field {
 /// The metadata store as a broker would find it.
 #[derive(Debug)]
 pub(super) enum Metadata {
-    /// It opens, with all that was answered.
+    /// The store opens, with everything that was answered.
     Whole(Look),
     /// There is none.
     Missing,
@@ -90,7 +90,7 @@ impl Metadata {
         }
     }
 
-    /// Why a broker does not start on it. A new one has neither ledgers nor metadata.
+    /// Reason why a broker does not start on it. A new broker has neither ledgers nor metadata.
     pub(super) fn refusal(&self) -> Option<&str> {
         match self {
             Self::Whole(_) | Self::Missing => None,

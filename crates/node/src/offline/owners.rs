@@ -1,4 +1,4 @@
-//! Whose ledgers are whose, by the metadata of a stopped broker.
+//! Owners of ledgers, by the metadata of a stopped broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,13 @@ use pharos_types::TopicName;
 
 use super::metadata::Metadata;
 
-/// What a ledger is to a topic.
+/// Role of a ledger in a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) topic: String,
-    /// It holds cursors, not messages.
+    /// True if it holds cursors, not messages.
     pub(crate) cursors: bool,
-    /// What the topic knows of it; none of a ledger with cursors.
+    /// The topic's info row of it; `None` for a ledger with cursors.
     pub(crate) row: Option<LedgerInfo>,
     /// The engine's copy was deleted after it was offloaded, or may be at any moment.
     pub(crate) may_be_gone: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Owners {
     names: BTreeMap<String, String>,
     /// Ledgers that were given up: the next start deletes those that are still there.
     dead: BTreeSet<u64>,
-    /// What could not be read of it.
+    /// Parts of the metadata that could not be read.
     pub(crate) problems: Vec<String>,
     /// The metadata could be read.
     pub(crate) known: bool,
@@ -121,7 +121,7 @@ impl Owners {
         self.by_ledger.get(&ledger)
     }
 
-    /// What a ledger is when no topic names it; `None` when one does, or when that cannot be told.
+    /// Classifies a ledger that no topic names; `None` if one does, or if that is unknown.
     pub(crate) fn unnamed(&self, ledger: u64) -> Option<Unnamed> {
         if !self.known || !self.problems.is_empty() || self.by_ledger.contains_key(&ledger) {
             return None;

@@ -20,7 +20,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// One or many of something.
+/// A number with its noun, singular or plural.
 pub(crate) fn count(number: u64, one: &str) -> String {
     let ending = match (number, one.strip_suffix('y')) {
         (1, _) => one.to_owned(),

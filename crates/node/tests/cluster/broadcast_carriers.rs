@@ -33,7 +33,7 @@ fn wish(name: &str) -> ConsumerOptions {
         .property("pharos.subscription", "broadcast")
 }
 
-/// The same, without a lookup before.
+/// Consumer options without a lookup first.
 fn unasked(name: &str) -> ConsumerOptions {
     ConsumerOptions {
         lookup: false,
@@ -138,7 +138,7 @@ async fn expect(consumer: &mut Consumer, numbers: std::ops::Range<u32>, acknowle
     }
 }
 
-/// What the end of its owner's session does to a topic.
+/// Releases a topic as the end of its owner's session does.
 async fn forget_owner(stores: &Stores, broker: &Broker, topic: &TopicName) {
     let bundle = broker.catalog.bundle_of(topic).unwrap();
     let key = format!("namespace/public/default/{bundle}");
@@ -534,13 +534,13 @@ async fn with_its_last_subscription_a_carrier_has_no_owner_and_with_its_topic_no
     assert_eq!(carrier_logs(&stores).await, 0);
 }
 
-/// How many logs of carriers there are.
+/// Number of logs of carriers.
 async fn carrier_logs(stores: &Stores) -> usize {
     let keys = stores.metadata.list("managed-ledgers/").await.unwrap();
     keys.iter().filter(|key| key.contains("__carrier__")).count()
 }
 
-/// How many carriers have an owner.
+/// Number of carriers with an owner.
 async fn carrier_keys(stores: &Stores) -> usize {
     let keys = stores.metadata.list("namespace/").await.unwrap();
     keys.iter().filter(|key| key.contains("/carrier_")).count()

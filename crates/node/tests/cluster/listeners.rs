@@ -11,7 +11,7 @@ use pharos_wire::request;
 
 use crate::brokers::{Broker, Stores, TOPIC, until};
 
-/// What LOOKUP answers over this connection.
+/// Answer to LOOKUP over this connection.
 async fn looked_up(url: &str, listener: Option<&str>) -> CommandLookupTopicResponse {
     let mut connection = RawConnection::connect(url).await.unwrap();
     connection.handshake(request::connect("test")).await.unwrap();

@@ -137,7 +137,7 @@ async fn a_busy_broker_hears_of_a_quiet_one_and_gives_to_it() {
     assert!(two.balancer().to_shed(AGE).is_empty());
 }
 
-/// How bundles with more than this many topics are cut.
+/// Split options for bundles with more than this many topics.
 fn at_most(topics_max: u32, bundles_max: u32) -> SplitOptions {
     SplitOptions {
         limits: BundleLimits {

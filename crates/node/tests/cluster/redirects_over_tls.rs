@@ -1,4 +1,4 @@
-//! Who asks over TLS is sent to where the other broker speaks TLS.
+//! Redirects over TLS: a client that asks over TLS is sent to the TLS address of the other broker.
 
 use std::net::TcpStream;
 

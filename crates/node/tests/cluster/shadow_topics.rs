@@ -29,7 +29,7 @@ async fn producer(client: &Connection, topic: &str) -> Producer {
     client.producer(topic, ProducerOptions::default()).await.unwrap()
 }
 
-/// What the end of its owner's session does to a topic.
+/// Releases a topic as the end of its owner's session does.
 async fn forget_owner(stores: &Stores, broker: &Broker, topic: &str) {
     let bundle = broker.catalog.bundle_of(&topic.parse().unwrap()).unwrap();
     let key = format!("namespace/public/default/{bundle}");

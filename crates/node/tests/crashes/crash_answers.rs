@@ -1,4 +1,4 @@
-//! What a broker answered about subscriptions and acknowledgements is there after a kill, whatever the topic's durability.
+//! Answers about subscriptions and acknowledgements survive a kill, whatever the topic's durability.
 
 use crate::support::{Node, broadcast, expect_numbers, publish, receive, soon, until};
 use pharos_client::{ConsumerOptions, ProducerOptions};

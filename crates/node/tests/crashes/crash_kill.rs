@@ -17,8 +17,8 @@ use pharos_wire::proto::MessageIdData;
 use pharos_wire::proto::command_ack::AckType;
 use tokio::task::JoinHandle;
 
-/// How old an acknowledgement must be to have been stored for sure. The broker is told to store them every 100 ms;
-/// the rest is for a busy machine.
+/// Age at which an acknowledgement is certainly stored. The broker is told to store them every 100 ms; the rest is
+/// for a busy machine.
 const STORED_AFTER: Duration = Duration::from_secs(4);
 
 /// The consumers that live through the crashes.
@@ -38,12 +38,12 @@ fn place_of(id: &MessageIdData) -> Place {
     (id.ledger_id, id.entry_id)
 }
 
-/// What one consumer has had and done.
+/// Messages received and acknowledged by one consumer.
 #[derive(Default)]
 struct Diary {
     /// Numbers received in any life of the broker.
     received: BTreeSet<u64>,
-    /// When a number was acknowledged for the last time.
+    /// Time of the last acknowledgement of each number.
     acked: BTreeMap<u64, Instant>,
 }
 
@@ -110,7 +110,7 @@ async fn subscribe_all(client: &Connection) -> Vec<(&'static str, Consumer)> {
     consumers
 }
 
-/// One life of the broker, ended by a kill while every client is busy.
+/// Runs the broker once, and kills it while every client is busy.
 async fn live_and_die(
     dir: &Path,
     known: &mut Vec<(u64, Place)>,

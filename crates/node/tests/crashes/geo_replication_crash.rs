@@ -77,7 +77,7 @@ async fn kill_and_start(mut cluster: Cluster) -> Cluster {
     restarting.await.unwrap()
 }
 
-/// So many messages more arrived at west, as east counts them since it was started.
+/// Waits until more messages arrived at west, as east counts them since its start.
 async fn more_arrives(east: &Cluster) {
     let count = || east.replication("t", "west")["msgOutCount"].as_u64();
     let before = count().unwrap_or(0);
@@ -174,7 +174,8 @@ async fn everything_arrives_in_order_and_some_again_where_it_is_not() {
     }
 }
 
-/// What the log has of another cluster's producer says nothing of the one of that name here.
+/// The sequence ids of another cluster's producer in the log do not apply to the local producer of that name, also
+/// after a crash.
 #[tokio::test]
 async fn a_name_of_both_clusters_keeps_its_own_numbers_over_a_crash() {
     let east = Cluster::start("east", &[DEDUPLICATION]);

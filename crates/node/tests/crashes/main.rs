@@ -1,4 +1,4 @@
-//! What is left after a kill, on a full disk, or with too little of something.
+//! Recovery after a kill, on a full disk, or with too little of a resource.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 #![allow(

@@ -1,4 +1,4 @@
-//! What a burst took of the machine's memory goes back to it.
+//! Memory used by a burst is returned to the machine.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use pharos_wire::request;
 const IDLE: usize = 100;
 const MESSAGES: usize = 60;
 const MESSAGE_BYTES: usize = 4_900_000;
-/// What may stay: a quiet broker that has passed on messages has buffers for the next ones.
+/// Memory that may stay, in bytes: a quiet broker that has passed on messages has buffers for the next ones.
 const STAYS: u64 = 32 << 20;
 /// A minute of quiet, and what a busy machine needs longer.
 const QUIET_MAX: Duration = Duration::from_secs(240);

@@ -181,7 +181,7 @@ async fn expect_all(node: &Node, acked: &[u32]) {
     consumer.close().await.unwrap();
 }
 
-/// So that nothing is trimmed before it is looked at.
+/// Sets retention so that nothing is trimmed before it is checked.
 async fn keep_all(node: &Node) {
     let client = node.client().await;
     let options = ConsumerOptions::exclusive("s").from_earliest();
@@ -327,7 +327,7 @@ impl Drop for Frozen<'_> {
     }
 }
 
-/// How many of something there are once it has not grown for a while.
+/// Value of the count once it has not grown for a while.
 async fn at_rest(count: &AtomicUsize) -> usize {
     let (mut seen, mut same) = (0, 0);
     while seen == 0 || same < 20 {

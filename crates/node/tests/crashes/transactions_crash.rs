@@ -199,7 +199,7 @@ async fn try_begin(client: &Connection, coordinator: u64) -> Result<TxnId, ()> {
     }
 }
 
-/// One transaction over both topics; `None`: the broker is gone.
+/// Runs one transaction over both topics; `None`: the broker is gone.
 async fn try_all(
     client: &Connection,
     txn: TxnId,
@@ -233,7 +233,7 @@ async fn try_all(
     }
 }
 
-/// What an earlier run began ends also where transactions are off now.
+/// Transactions begun by an earlier run also end if transactions are off now.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_begun_ends_without_the_setting() {
     let dir = tempfile::tempdir().unwrap();

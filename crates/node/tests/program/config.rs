@@ -1,4 +1,4 @@
-//! Where a setting's value comes from, and what is refused.
+//! Sources of setting values, and refused values.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who types commands.
+//! Person at the command line.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -13,12 +13,12 @@ impl Person {
         Self(TempDir::new().unwrap())
     }
 
-    /// Where contexts are kept.
+    /// Directory of the contexts.
     pub(crate) fn home(&self) -> &Path {
         self.0.path()
     }
 
-    /// What became of a command.
+    /// Runs a command and returns its output.
     pub(crate) fn try_it(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pharos"));
         for (name, _) in std::env::vars_os() {
@@ -33,7 +33,7 @@ impl Person {
         command.output().unwrap()
     }
 
-    /// What a command prints that must succeed.
+    /// Runs a command that must succeed, and returns its standard output.
     pub(crate) fn does(&self, arguments: &[&str]) -> String {
         let output = self.try_it(arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -41,7 +41,7 @@ impl Person {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command complains about that must end with this code.
+    /// Runs a command that must exit with this code, and returns its error output.
     pub(crate) fn fails(&self, arguments: &[&str], code: i32) -> String {
         let output = self.try_it(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");

@@ -84,7 +84,7 @@ impl Node {
         done(&[arguments, &["--url", &self.http]].concat())
     }
 
-    /// What a command that must succeed prints.
+    /// Runs a command that must succeed, and returns its output.
     fn ask(&self, arguments: &[&str]) -> String {
         let output = self.admin(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);

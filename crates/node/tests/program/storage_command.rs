@@ -364,7 +364,7 @@ async fn metadata_of_another_broker_condemns_nothing_that_is_here() {
     assert!(ledgers() >= 2, "what the note condemned is there");
 }
 
-/// Where a copy of the metadata has something in it.
+/// End of the used bytes of a metadata copy.
 fn used_bytes(copy: &Path) -> usize {
     let bytes = std::fs::read(copy).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1

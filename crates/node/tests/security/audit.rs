@@ -1,4 +1,4 @@
-//! What the audit log has of who asked for what, by both doors.
+//! Audit records of requests, over the Pulsar protocol and HTTP.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Who gets in, by both doors: only a peer that shows good credentials, and only as long as they are good.
+//! Authentication over the Pulsar protocol and HTTP: only peers with valid credentials are admitted, and only while
+//! those are valid.
 
 use std::path::Path;
 use std::process::Command as Process;
@@ -12,7 +13,7 @@ use pharos_wire::request;
 
 use crate::support::{Node, SECRET, credentials_in, soon};
 
-/// How often credentials are looked at; a client that was asked for new ones has as long to answer.
+/// Interval between credential checks; a client that was asked for new credentials has as long to answer.
 const CHECK_INTERVAL: &str = "--authentication-refresh-check-interval";
 
 /// A broker that asks for tokens and passwords, or what `more` says instead.
@@ -42,7 +43,7 @@ fn connect(method: &str, data: &str) -> CommandConnect {
     }
 }
 
-/// What CONNECT is answered with, and the connection.
+/// Answer to CONNECT, and the connection.
 async fn try_connect(node: &Node, connect: CommandConnect) -> (Command, RawConnection) {
     let mut raw = node.stranger().await;
     raw.send(Command::Connect(Box::new(connect))).await.unwrap();

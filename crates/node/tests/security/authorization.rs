@@ -1,4 +1,4 @@
-//! What roles may do, by both doors: nothing that was not granted, the same at each door.
+//! Authorization over the Pulsar protocol and HTTP: nothing that was not granted, and the same over both.
 
 use std::path::Path;
 
@@ -96,7 +96,7 @@ async fn error_of(raw: &mut RawConnection, command: impl Into<Command>) -> Optio
 const DENIED: Option<i32> = Some(ServerError::AuthorizationError as i32);
 const TOPIC: &str = "persistent://t/n/x";
 
-/// Which of these commands a role may do: look up, produce, consume, list.
+/// Commands that a role may use, in this order: look up, produce, consume, list.
 async fn may(node: &Node, role: &str, original: Option<&str>) -> [bool; 4] {
     let mut raw = connected(node, role, original).await.unwrap();
     let commands: [Command; 4] = [

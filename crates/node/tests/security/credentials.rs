@@ -1,4 +1,4 @@
-//! What the command line shows of itself: in the forms of Pulsar's tools, and anew when the broker asks.
+//! Credentials of the command line: in the forms of Pulsar's tools, and sent again when the broker asks.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -14,9 +14,9 @@ use crate::support::{Node, soon};
 
 const SECRET: [u8; 32] = [7; 32];
 
-/// Who is asked for new credentials has so long to answer: enough on a machine that stalls.
+/// Time to answer a request for new credentials, in seconds: enough on a machine that stalls.
 const REFRESH_CHECK_S: u64 = 11;
-/// Where none is expected to answer.
+/// Interval for tests in which no answer is expected.
 const HASTY: &str = "200ms";
 
 fn node(dir: &Path, issuer: &TestIssuer, refresh_check: &str) -> Node {

@@ -53,7 +53,7 @@ fn get(path: &str, headers: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n")
 }
 
-/// One that says a byte now and then, until it is closed.
+/// Sends a byte now and then, until the connection is closed.
 async fn trickle(mut stream: TcpStream, bytes: Vec<u8>) {
     let sending = async {
         for byte in bytes {
@@ -331,7 +331,7 @@ fn asking(dir: &Path, more: &[&str]) -> Node {
     Node::start(&dir.join("data"), &settings)
 }
 
-/// What CONNECT with these credentials is answered with.
+/// Answer to CONNECT with these credentials.
 async fn shown(node: &Node, method: &str, data: &str) -> (Command, pharos_client::RawConnection) {
     let mut raw = node.stranger().await;
     let connect = CommandConnect {

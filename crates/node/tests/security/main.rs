@@ -1,4 +1,4 @@
-//! Who gets in, and what they may do there.
+//! Authentication and authorization of clients.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 #![allow(

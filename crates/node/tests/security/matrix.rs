@@ -39,7 +39,7 @@ const BAD: [&str; 6] = [
     "wrong issuer",
 ];
 
-/// Who has good credentials.
+/// Client with valid credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     /// Administrator of another tenant.
@@ -72,7 +72,7 @@ impl Who {
         }
     }
 
-    /// Whether it has what is needed for something in the tenant.
+    /// True if the client has the required permission in the tenant.
     fn has(self, need: Need) -> bool {
         let is_vehicle = matches!(self, Self::Vehicle | Self::OtherVehicle);
         match need {
@@ -87,18 +87,18 @@ impl Who {
         }
     }
 
-    /// The same where it is about a consumer under the name `car-1`.
+    /// True if the client has the required permission; `is_named`: for a consumer named `car-1`.
     fn has_for(self, need: Need, is_named: bool) -> bool {
         self.has(need) && !(is_named && self == Self::OtherVehicle)
     }
 }
 
-/// Whose key vouches for a token.
+/// Signer of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Voucher {
     /// The broker's own: the provider `token`.
     Own,
-    /// That of an issuer elsewhere: the provider `openid`.
+    /// An external issuer: the provider `openid`.
     OpenId,
 }
 
@@ -116,7 +116,7 @@ impl Voucher {
 /// A broker with a tenant, and those who give tokens for it.
 struct House {
     node: Node,
-    /// One whose tokens it takes, and one whose tokens it does not.
+    /// Issuer whose tokens are accepted, followed by one whose tokens are not.
     issuer: TestIssuer,
     other_issuer: TestIssuer,
 }
@@ -330,7 +330,7 @@ async fn error_of(raw: &mut RawConnection, command: Command) -> Option<i32> {
     }
 }
 
-/// Whatever comes first, and whatever comes after bad credentials, is not answered.
+/// No command is answered before CONNECT, or after invalid credentials.
 #[tokio::test]
 async fn no_command_is_answered_with_bad_credentials() {
     let dir = tempfile::tempdir().unwrap();
@@ -479,7 +479,8 @@ async fn every_endpoint_answers_each_kind_of_credentials_as_its_need_says() {
     house.node.stop();
 }
 
-/// Those that change something, by who may: on things that are not there, or that nothing needs.
+/// Endpoints that change something are open to permitted roles: tried on things that do not exist, or that nothing
+/// needs.
 #[tokio::test]
 async fn every_endpoint_that_changes_something_is_open_to_who_may() {
     let dir = tempfile::tempdir().unwrap();

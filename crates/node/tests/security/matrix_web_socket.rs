@@ -23,7 +23,7 @@ fn path_of(kind: &str, role: &str) -> String {
     }
 }
 
-/// What the upgrade is answered with, by the token in the header and by the same in the query.
+/// Statuses of the upgrade, with the token in the header and with the same in the query.
 async fn statuses(house: &House, path: &str, token: Option<&str>) -> [u16; 2] {
     let ways = match token {
         None => [

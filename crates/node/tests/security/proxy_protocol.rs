@@ -37,7 +37,7 @@ async fn connect(node: &Node, pieces: &[&[u8]]) -> Result<RawConnection, ClientE
     Ok(raw)
 }
 
-/// Where the broker thinks the producer of a connection is.
+/// Address that the broker reports for the producer of a connection.
 async fn address_of(node: &Node, mut raw: RawConnection, topic: &str) -> String {
     raw.send(request::producer(topic, 1, 1, None)).await.unwrap();
     let made = soon("the producer", raw.next_command()).await.unwrap();

@@ -21,7 +21,7 @@ const HASH: &str =
     "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1";
 const S3_SECRET: &str = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY";
 
-/// What CONNECT with these credentials is answered with, as far as anything is.
+/// Answer to CONNECT with these credentials, if any.
 async fn show(node: &Node, method: &str, data: &[u8], original: Option<&str>) -> String {
     let mut raw = node.stranger().await;
     let connect = CommandConnect {

@@ -144,7 +144,7 @@ async fn a_client_takes_only_a_broker_that_it_trusts_and_meant() {
     assert!(support::figure(&node.page("/metrics"), "pharos_entrance_failures_total", None) >= 3);
 }
 
-/// Whether a client with this gets in, over both doors.
+/// True if a client with these options is admitted over both the Pulsar protocol and HTTPS.
 async fn gets_in(pulsar: &str, https: &str, tls: TlsOptions) -> bool {
     // With TLS 1.3 a client that is not let in learns it when it reads for the first time.
     let pulsar = connect(pulsar, tls.clone()).await.is_ok();

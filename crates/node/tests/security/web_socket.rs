@@ -1,4 +1,5 @@
-//! Who may open WebSockets: by the same credentials, rules and audit log as the Pulsar protocol; and from which web pages.
+//! Admission to WebSockets: by the same credentials, rules and audit log as the Pulsar protocol; and by web page
+//! origin.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -27,7 +27,7 @@ use pharos_websocket::{DoorOptions, WebSocketDoor};
 use pharos_wire::message::PulsarEntries;
 use tokio::task::JoinSet;
 
-/// How long anything may take before the test gives up. Long, because the machine may be busy.
+/// Time limit of anything in a test. Long, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// After so much of the store's time without a word a broker is taken for dead. Only the test lets it pass.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_mins(5);
@@ -37,18 +37,18 @@ pub(crate) const SESSION: SessionOptions = SessionOptions {
 };
 pub(crate) const TOPIC: &str = "persistent://public/default/orders";
 
-/// What brokers share.
+/// Stores that brokers share.
 #[derive(Default)]
 pub(crate) struct Stores {
     pub(crate) metadata: Arc<Memory>,
     pub(crate) ledgers: MemoryEngine,
-    /// How what topics and cursors are is written there.
+    /// Layout of topics and cursors in the metadata.
     pub(crate) layout: MetadataLayout,
-    /// Of all doors for HTTPS.
+    /// TLS of all HTTPS listeners.
     pub(crate) tls: Option<Arc<Tls>>,
-    /// How they ask each other over it.
+    /// Client of the brokers for each other over TLS.
     pub(crate) client: Option<BrokerClient>,
-    /// Who may do what at the doors for HTTP; otherwise everyone everything.
+    /// Authorization and authentication of the HTTP listeners; `None`: everyone may do everything.
     pub(crate) rules: Option<(Access, Authentication)>,
 }
 
@@ -59,11 +59,11 @@ pub(crate) struct Broker {
     pub(crate) ownership: Arc<BundleOwnership>,
     pub(crate) http: SocketAddr,
     pub(crate) https: Option<SocketAddr>,
-    /// Where it listens for listeners by name.
+    /// Addresses of the named listeners.
     pub(crate) doors: Vec<SocketAddr>,
     threads: Option<Threads>,
     stop: Shutdown,
-    /// What renews its session and answers HTTP.
+    /// Tasks that renew its session and answer HTTP.
     tasks: JoinSet<()>,
 }
 
@@ -72,12 +72,12 @@ impl Broker {
         Self::start_as(stores, "127.0.0.1").await
     }
 
-    /// One that names this host as its own.
+    /// Starts a broker that advertises this host.
     pub(crate) async fn start_as(stores: &Stores, host: &str) -> Self {
         Self::start_with(stores, host, ListenerOptions::default()).await
     }
 
-    /// One with listeners of these names.
+    /// Starts a broker with listeners of these names.
     pub(crate) async fn start_with(stores: &Stores, host: &str, named: ListenerOptions) -> Self {
         let metadata = stores.metadata.clone();
         let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())
@@ -224,13 +224,13 @@ impl Broker {
             .unwrap()
     }
 
-    /// Who serves the topic, in its eyes.
+    /// Owner of the topic, according to this broker.
     pub(crate) async fn owner(&self) -> String {
         let looked_up = self.client().await.lookup(TOPIC).await;
         looked_up.unwrap().broker_url
     }
 
-    /// The same while there may be none.
+    /// Owner of a topic, if there is one, according to this broker.
     pub(crate) async fn owner_if_any(&self, topic: &str) -> Option<String> {
         let looked_up = self.client().await.lookup(topic).await;
         looked_up.ok().map(|found| found.broker_url)
@@ -241,7 +241,7 @@ impl Broker {
         self.tasks.abort_all();
     }
 
-    /// It is gone without having told anyone: nothing is closed, no session ended.
+    /// Drops the broker without notice: nothing is closed, no session ended.
     pub(crate) fn drop_dead(mut self) {
         self.cut_off();
         self.stop.trigger();

@@ -50,7 +50,7 @@ impl Authority {
         )
     }
 
-    /// One that is for another machine.
+    /// Certificate of another machine.
     pub(crate) fn stranger(&self, name: &str) -> Signed {
         self.sign(
             name,
@@ -60,7 +60,7 @@ impl Authority {
         )
     }
 
-    /// One for a broker at 127.0.0.1 that has expired.
+    /// Expired certificate of a broker at 127.0.0.1.
     pub(crate) fn expired_broker(&self, name: &str) -> Signed {
         self.sign(name, &["127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth, 2001)
     }
@@ -70,7 +70,7 @@ impl Authority {
         self.sign(name, &[], ExtendedKeyUsagePurpose::ClientAuth, 2100)
     }
 
-    /// One that has expired.
+    /// Expired client certificate.
     pub(crate) fn expired_client(&self, name: &str) -> Signed {
         self.sign(name, &[], ExtendedKeyUsagePurpose::ClientAuth, 2001)
     }

@@ -96,7 +96,7 @@ impl Cluster {
         self.node().order("POST", path, &json!(clusters).to_string());
     }
 
-    /// What stats say of what goes to another cluster.
+    /// Stats of the replication to another cluster.
     pub(crate) fn replication(&self, topic: &str, remote: &str) -> Value {
         self.node().stats(topic)["replication"][remote].clone()
     }

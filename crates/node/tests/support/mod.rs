@@ -32,7 +32,7 @@ pub(crate) mod clusters;
 pub(crate) mod transactions;
 pub(crate) mod web_socket;
 
-/// How long anything may take before the test gives up. Long, because the machine may be busy.
+/// Time limit of anything in a test. Long, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Settings: short ledgers, so that a crash also meets their changing; everything is kept, so that everything can be counted.
@@ -88,7 +88,7 @@ pub(crate) async fn read_log(node: &Node) -> Vec<Message> {
     all
 }
 
-/// What the future comes to, which must be soon.
+/// Output of the future, which must resolve soon.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(outcome) => outcome,
@@ -111,7 +111,7 @@ pub(crate) async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) ->
 /// A running broker. Killed when dropped; after a failure its log is printed.
 pub(crate) struct Node {
     child: Child,
-    /// What it announces; kept open, or it could announce no more.
+    /// Standard output with its announcements; kept open, or it could announce no more.
     lines: Lines<BufReader<ChildStdout>>,
     log: File,
     /// `pulsar://…`
@@ -126,14 +126,14 @@ impl Node {
         Self::start_in(data, settings, &[])
     }
 
-    /// The same with more variables in its environment.
+    /// Starts a node with more environment variables.
     pub(crate) fn start_in(data: &Path, settings: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut process = serve(data, settings);
         process.envs(environment.iter().copied());
         Self::start_process(process)
     }
 
-    /// One that may have so many files open, whatever the system would allow it.
+    /// Starts a node with this limit of open files, whatever the system would allow.
     pub(crate) fn start_with_files(data: &Path, settings: &[&str], files: u32) -> Self {
         let limited = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
         let process = serve(data, settings);
@@ -197,13 +197,13 @@ impl Node {
         raw
     }
 
-    /// What the admin API answers to a GET, which must be JSON.
+    /// Answer of the admin API to a GET, which must be JSON.
     pub(crate) fn ask(&self, path: &str) -> serde_json::Value {
         let body = self.page(path);
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
     }
 
-    /// What the HTTP door answers to a GET.
+    /// Answer of the HTTP server to a GET.
     pub(crate) fn page(&self, path: &str) -> String {
         self.http("GET", path, "HTTP/1.1 200")
     }
@@ -213,7 +213,7 @@ impl Node {
         self.http("DELETE", path, "HTTP/1.1 204");
     }
 
-    /// What the HTTP door answers to a request without a body, if its answer begins with `status`.
+    /// Answer of the HTTP server to a request without a body, if it begins with `status`.
     pub(crate) fn http(&self, method: &str, path: &str, status: &str) -> String {
         let (head, body) = self.exchange(method, path, "");
         assert!(head.starts_with(status), "{method} {path}: {head} {body}");
@@ -327,7 +327,7 @@ impl Node {
         files.unwrap().count()
     }
 
-    /// What it has logged so far. Read without moving the place at which it writes.
+    /// Log so far. Read without moving the position at which the process writes.
     pub(crate) fn logged(&self) -> String {
         let mut text = vec![0; usize::try_from(self.log.metadata().unwrap().len()).unwrap()];
         self.log.read_exact_at(&mut text, 0).unwrap();
@@ -422,7 +422,7 @@ pub(crate) struct Bystander {
 }
 
 impl Bystander {
-    /// One with a topic of its own.
+    /// Creates a client with a topic of its own.
     pub(crate) async fn new(node: &Node) -> Self {
         let client = node.client().await;
         let consumer = client
@@ -440,7 +440,7 @@ impl Bystander {
         }
     }
 
-    /// It still publishes and receives, and nothing but its own.
+    /// Checks that it still publishes and receives, and receives only its own messages.
     pub(crate) async fn is_served(&mut self) {
         self.sent += 1;
         let text = format!("bystander {}", self.sent);

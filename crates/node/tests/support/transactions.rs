@@ -166,7 +166,7 @@ pub(crate) async fn expect_nothing(consumer: &mut Consumer) {
     assert_eq!(text, None, "nothing was to come");
 }
 
-/// What a reader from the beginning gets.
+/// Messages that a reader from the beginning receives.
 pub(crate) async fn all_of(client: &Connection, topic: &str) -> Vec<String> {
     let options = ConsumerOptions::exclusive("looks").non_durable(earliest());
     let mut reader = client.subscribe(topic, options).await.unwrap();

@@ -24,17 +24,17 @@ pub(crate) struct WebSocket {
 }
 
 impl WebSocket {
-    /// One at `/ws/v2/` and this path, which must be let in.
+    /// Opens a session at `/ws/v2/` and this path, which must be admitted.
     pub(crate) async fn open(node: &Node, path: &str) -> Self {
         Self::try_open(node, path, UPGRADE).await.unwrap()
     }
 
-    /// One with these headers, or the status and the body that it is refused with.
+    /// Opens a session with these headers, or returns the status and the body of the refusal.
     pub(crate) async fn try_open(node: &Node, path: &str, headers: &str) -> Result<Self, (u16, String)> {
         Self::try_open_at(node.admin_url().trim_start_matches("http://"), path, headers).await
     }
 
-    /// The same at `host:port`.
+    /// Opens a session at `host:port`, or returns the status and the body of the refusal.
     pub(crate) async fn try_open_at(address: &str, path: &str, headers: &str) -> Result<Self, (u16, String)> {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let headers = headers.replace('\n', "\r\n");
@@ -76,7 +76,7 @@ impl WebSocket {
         soon("saying something", self.stream.send(frame)).await.unwrap();
     }
 
-    /// What comes next, which must be JSON.
+    /// Next message, which must be JSON.
     pub(crate) async fn hear(&mut self) -> Value {
         match self.hear_raw().await {
             Message::Text(text) => serde_json::from_str(&text).unwrap(),
@@ -84,7 +84,7 @@ impl WebSocket {
         }
     }
 
-    /// What comes next, pings and goodbyes too.
+    /// Next message, including pings and close frames.
     pub(crate) async fn hear_raw(&mut self) -> Message {
         soon("a frame", self.stream.next()).await.unwrap().unwrap()
     }
@@ -98,7 +98,8 @@ impl WebSocket {
         }
     }
 
-    /// Whether nothing comes, as far as that can be seen: a question that is answered at once overtakes nothing.
+    /// Checks that no message arrives, as far as that is visible: a question that is answered at once overtakes
+    /// nothing.
     pub(crate) async fn hears_nothing_before(&mut self, question: &Value) -> Value {
         self.say(question).await;
         self.hear().await
@@ -126,7 +127,7 @@ impl WebSocket {
         )
     }
 
-    /// The same, which it acknowledges.
+    /// Receives a message and acknowledges it.
     pub(crate) async fn consume(&mut self) -> String {
         let (text, id) = self.receive().await;
         self.say(&json!({"messageId": id})).await;

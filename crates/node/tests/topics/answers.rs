@@ -85,7 +85,7 @@ async fn a_namespace_goes_with_its_topics_by_force() {
     assert_eq!(node.ask("/admin/v2/persistent/acme/cars/partitioned"), json!([]));
 }
 
-/// One copy is what there is, so that is what a policy may say; it is kept and shown.
+/// A policy of one copy, the only number supported, is kept and shown.
 #[tokio::test]
 async fn a_new_namespace_keeps_what_it_says_of_copies() {
     let dir = tempfile::tempdir().unwrap();
@@ -192,7 +192,7 @@ async fn a_topic_that_stores_nothing_has_no_last_message() {
     assert_eq!(status, 405, "{body}");
 }
 
-/// What a consumer did shows in its subscription's stats and on the metrics page, whatever its kind.
+/// Actions of a consumer appear in its subscription's stats and on the metrics page, whatever the subscription type.
 #[tokio::test]
 async fn what_consumers_do_shows() {
     let dir = tempfile::tempdir().unwrap();
@@ -343,7 +343,7 @@ async fn what_waits_expires_or_is_dropped_shows() {
     );
 }
 
-/// What is counted over all topics does not fall when one of them is unloaded or deleted.
+/// Sums over all topics do not fall when a topic is unloaded or deleted.
 #[tokio::test]
 async fn sums_never_fall() {
     for topics in ["true", "false"] {

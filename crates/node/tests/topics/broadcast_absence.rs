@@ -9,7 +9,7 @@ use serde_json::Value;
 const TOPIC: &str = "/admin/v2/persistent/public/default/t";
 const DROPPED: &str = "pharos_broker_broadcast_absent_dropped_total";
 
-/// What the admin API says of one consumer of the subscription `b` on `t`.
+/// Entry of the admin API for one consumer of the subscription `b` on `t`.
 fn row(node: &Node, name: &str) -> Value {
     let details = node.ask(&format!("{TOPIC}/subscription/b/broadcast?consumers=true"));
     let rows = details["consumers"].as_array().unwrap().clone();

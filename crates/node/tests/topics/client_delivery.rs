@@ -1,5 +1,5 @@
-//! What the official clients rely on, found with them and kept here in small: order under load, readers, topics that
-//! store nothing.
+//! Behaviour that the official clients rely on, found with them and kept here in small: order under load, readers,
+//! topics that store nothing.
 
 use std::collections::HashMap;
 

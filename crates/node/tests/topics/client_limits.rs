@@ -1,4 +1,4 @@
-//! What one connection and one tenant may have: more is refused by name, and makes nothing.
+//! Limits of one connection and one tenant: requests beyond them are refused by name, and create nothing.
 
 use pharos_client::{ConsumerOptions, ProducerOptions};
 use pharos_runtime::clock;
@@ -195,8 +195,9 @@ async fn a_subscription_has_so_many_properties_and_its_topic_opens_again() {
             expect_success(&mut raw, id).await;
         }
     }
-    let many: std::collections::BTreeMap<String, String> =
-        (0..1_001).map(|number| (format!("{number:x}"), String::new())).collect();
+    let many: std::collections::BTreeMap<String, String> = (0..1_001)
+        .map(|number| (format!("{number:x}"), String::new()))
+        .collect();
     let path = "/admin/v2/persistent/public/default/t/subscription/s/properties";
     let (status, why) = node.call("PUT", path, &serde_json::to_string(&many).unwrap());
     assert_eq!(status, 412, "{why}");

@@ -6,7 +6,7 @@ use pharos_client::{Consumer, ConsumerOptions, ProducerOptions};
 const NAMESPACE: &str = "/admin/v2/namespaces/public/default";
 const TOPIC: &str = "/admin/v2/persistent/public/default/t";
 
-/// So many messages at once, and then one in a long while.
+/// Rate that allows this many messages at once, and then one in a long while.
 fn rate(messages: u32) -> String {
     format!(
         r#"{{"dispatchThrottlingRateInMsg": {messages}, "dispatchThrottlingRateInByte": -1, "relativeToPublishRate": false, "ratePeriodInSecond": 86400}}"#

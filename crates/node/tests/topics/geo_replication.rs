@@ -469,7 +469,8 @@ async fn a_refused_message_waits_and_none_overtakes_it() {
     assert_eq!(log[2].text(), "behind it");
 }
 
-/// What the owner before has left over there when it was paused: a connection that is open and does not answer.
+/// The name of an unresponsive replicator is taken over: a paused previous owner leaves a connection that is open and
+/// does not answer.
 #[tokio::test]
 async fn the_name_of_a_replicator_that_does_not_answer_is_taken_over() {
     let east = Cluster::start("east", &[]);

@@ -1,4 +1,4 @@
-//! What clients of one broker are given and answered.
+//! Behaviour of one broker towards its clients.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 #![allow(

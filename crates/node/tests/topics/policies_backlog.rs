@@ -1,4 +1,4 @@
-//! What becomes of messages that are not acknowledged: time to live, backlog quotas, subscriptions that are left.
+//! Unacknowledged messages: time to live, backlog quotas, abandoned subscriptions.
 
 use crate::support::{LEDGERS_OF_TEN, Node, broadcast, expect_numbers, publish, receive, soon, until};
 use pharos_client::{Connection, ConsumerOptions, Producer, ProducerOptions};

@@ -1,4 +1,4 @@
-//! How hard messages are stored, by a property of their namespace or topic; and subscriptions that expire.
+//! Durability of messages, by a property of their namespace or topic; and subscriptions that expire.
 
 use crate::support::{Node, expect_numbers, publish, receive, until};
 use pharos_client::{ConsumerOptions, ProducerOptions, earliest};

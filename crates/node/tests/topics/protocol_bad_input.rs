@@ -1,4 +1,5 @@
-//! What no client would send, to the running broker: the peer is told or dropped, no other client notices.
+//! Input that no client would send, to the running broker: the peer gets an error or is disconnected, no other client
+//! notices.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who gets what, how often, and what is kept: facts of delivery, on the wire of the running broker.
+//! Delivery and retention of messages, on the wire of the running broker.
 
 use crate::support::{
     Node, assert_closed, broadcast, expect_error, expect_numbers, expect_success, next, publish, receive,

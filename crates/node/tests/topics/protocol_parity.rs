@@ -1,4 +1,4 @@
-//! What clients written against Pulsar rely on and the protocol's text does not say: found by running
+//! Behaviour that clients written against Pulsar rely on and the protocol's text does not specify: found by running
 //! their own test suites.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use pharos_wire::proto::schema::Type;
 use pharos_wire::proto::{Schema, ServerError};
 use pharos_wire::request;
 
-/// Whether a consumer was told that it is the active one, which must be the next thing that it hears.
+/// True if a consumer is told that it is the active one, which must be the next thing that it receives.
 async fn announced(consumer: &mut Consumer) -> bool {
     match soon("an announcement", consumer.next_event()).await.unwrap() {
         ConsumerEvent::Active(active) => active,
@@ -52,7 +52,8 @@ async fn who_is_active_is_announced_to_those_whose_turn_changes() {
     }
 }
 
-/// What the first of a flock got at once would come again to the one that is chosen when all are there.
+/// The first of several consumers waits: messages sent to it at once would be redelivered to the one chosen when all
+/// are there.
 #[tokio::test]
 async fn the_first_active_consumer_waits_for_those_who_come_with_it() {
     let dir = tempfile::tempdir().unwrap();

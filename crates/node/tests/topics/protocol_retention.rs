@@ -1,4 +1,4 @@
-//! What is kept and for how long: places of absent consumers, ledgers, retention, on the running broker.
+//! Retention on the running broker: cursors of absent consumers, ledgers, acknowledged messages.
 
 use crate::support::{
     LEDGERS_OF_TEN, Node, broadcast, expect_numbers, figure, publish, receive, soon, until,

@@ -8,7 +8,7 @@ use pharos_wire::command::Command;
 use pharos_wire::encode::encode_command;
 use pharos_wire::request;
 
-/// How many connections each shard has, once there are `sum` of them.
+/// Number of connections of each shard, once there are `sum` of them.
 async fn connections(node: &Node, sum: u64) -> Vec<u64> {
     until("the connections", || {
         let page = node.page("/metrics");

@@ -48,7 +48,7 @@ async fn take(consumer: &mut Consumer, count: usize) -> Vec<String> {
     found
 }
 
-/// Whether the subscription is known to be replicated; `None`: it is not there.
+/// True if the subscription is replicated; `None` if it does not exist.
 fn is_replicated(cluster: &Cluster) -> Option<bool> {
     let (status, body) = cluster
         .node()

@@ -24,7 +24,7 @@ const AT_ONCE: [&str; 4] = [
 /// Ledger, entry and batch index.
 type Place = (u64, u64, i32);
 
-/// What a topic must show: of each key the last value, by place.
+/// Expected content of a topic: the last value of each key, by position.
 #[derive(Default)]
 struct Expected {
     by_key: BTreeMap<String, (Place, String)>,
@@ -133,8 +133,8 @@ async fn view(node: &Node) -> Vec<(Place, String)> {
     }
 }
 
-/// What is left of the compacted topic, without what was published since: keys whose last message was superseded later may come
-/// with more than one value from the log.
+/// Checks that the compacted topic has every expected value. Without later messages, keys whose last message was
+/// superseded later may have more than one value from the log.
 fn last_of_keys(all: Vec<(Place, String)>, expected: &Expected) {
     let mut values: Vec<_> = all.into_iter().collect();
     values.sort_unstable();

@@ -486,7 +486,7 @@ async fn readers_that_read_nothing_are_closed_when_memory_is_short() {
     drop(silent);
 }
 
-/// What was answered "ok" is there after a crash, in order and once.
+/// Messages answered "ok" survive a crash, in order and once.
 #[tokio::test]
 async fn what_was_acknowledged_by_websocket_survives_a_crash() {
     let data = tempfile::tempdir().unwrap();

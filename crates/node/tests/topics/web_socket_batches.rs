@@ -144,7 +144,7 @@ async fn a_batch_that_begins_with_a_duplicate_takes_nothing_new_with_it() {
     assert_eq!(there, wanted);
 }
 
-/// What was answered "ok" is there after a crash, in order and once.
+/// Messages answered "ok" survive a crash, in order and once.
 #[tokio::test]
 async fn what_was_acknowledged_in_batches_survives_a_crash() {
     let data = tempfile::tempdir().unwrap();

@@ -24,7 +24,7 @@ pub const BLOCK_MAGIC: u32 = 0xFBDB_ABCB;
 pub const HEADER_BYTES: usize = 128;
 /// Bytes of a record before its payload.
 pub const RECORD_OVERHEAD: usize = 12;
-/// What fills the end of a block, over and over.
+/// Pattern that fills the end of a block.
 const PADDING: [u8; 4] = 0xFEDC_DEAD_u32.to_be_bytes();
 /// A span ends with the record that takes it to this size.
 pub const SPAN_BYTES: usize = 64 << 10;
@@ -48,7 +48,7 @@ pub struct Block {
 #[derive(Debug)]
 pub struct BlockBuilder {
     block_bytes: usize,
-    /// Where in the data object the current block begins.
+    /// Offset of the current block in the data object.
     offset: u64,
     first: Option<EntryId>,
     /// Sealed spans of the current block.
@@ -159,15 +159,15 @@ impl BlockBuilder {
     }
 }
 
-/// What is wrong with the bytes of a span, and where in it.
+/// Defect in the bytes of a span, with its location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SpanFault {
     /// The bytes are not those that were written.
     #[error("checksum is {found:#010x} where the index says {expected:#010x}")]
     Checksum {
-        /// Of the bytes.
+        /// Checksum of the bytes.
         found: u32,
-        /// Of the index.
+        /// Checksum in the index.
         expected: u32,
     },
     /// The records are not those that the index speaks of, although the checksum is right.

@@ -32,9 +32,9 @@ const SPAN_ROW_BYTES: usize = 8 + 4 + 8 + 4 + 4;
 pub struct Span {
     /// Id of its first entry.
     pub first: EntryId,
-    /// How many entries it holds.
+    /// Number of entries.
     pub entries: u32,
-    /// Where in the data object it begins.
+    /// Offset of its start in the data object.
     pub offset: u64,
     /// Its bytes.
     pub length: u32,
@@ -54,7 +54,7 @@ impl Span {
     }
 }
 
-/// One row for each block.
+/// Row of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BlockRow {
     first: EntryId,
@@ -62,7 +62,7 @@ struct BlockRow {
     offset: u64,
 }
 
-/// What Pulsar's tools want to know of the ledger; the message and its numbers are BookKeeper's `LedgerMetadataFormat`.
+/// Ledger metadata for Pulsar's tools; the message and its numbers are BookKeeper's `LedgerMetadataFormat`.
 #[derive(Clone, PartialEq, Message)]
 struct LedgerMetadata {
     #[prost(int32, required, tag = "1")]
@@ -110,7 +110,7 @@ const CLOSED: i32 = 3;
 /// `LedgerMetadataFormat.DigestType.CRC32C`.
 const DIGEST_CRC32C: i32 = 3;
 
-/// What an index object says. Checked when it is decoded: spans are dense in entries and rise in the data object.
+/// Content of an index object. Checked when it is decoded: spans are dense in entries and rise in the data object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
     data_length: u64,
@@ -119,13 +119,13 @@ pub struct Index {
     spans: Vec<Span>,
 }
 
-/// Why bytes are no index.
+/// Reason why bytes are not an index.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{cause}")]
 pub struct IndexFault {
-    /// Where in the object.
+    /// Offset in the object.
     pub byte_offset: u64,
-    /// What is wrong.
+    /// Description of the defect.
     pub cause: &'static str,
 }
 

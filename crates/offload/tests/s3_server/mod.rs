@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::any};
 
-/// What happens to a request instead of what should.
+/// Injected outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// This answer.
@@ -26,7 +26,7 @@ pub(crate) enum Fault {
     Truncated,
     /// An answer with one bit of its body turned over.
     Flipped,
-    /// It is done, and answered with 500.
+    /// The request is executed, and answered with 500.
     DoneBut500,
 }
 
@@ -35,7 +35,7 @@ struct World {
     objects: BTreeMap<String, Bytes>,
     /// User metadata of objects.
     metadata: BTreeMap<String, String>,
-    /// How the client wants objects encrypted: the kind, and the key.
+    /// Encryption that the client requests for its objects: the kind, and the key.
     encryption: BTreeMap<String, Vec<String>>,
     uploads: BTreeMap<String, BTreeMap<u32, Bytes>>,
     next_upload: u32,

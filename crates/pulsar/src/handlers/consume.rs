@@ -163,7 +163,7 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
     })
 }
 
-/// Whether other clusters are to be told how far the subscription is.
+/// True if the state of the subscription is replicated to other clusters.
 fn is_replicated(connection: &Connection, topic: &TopicName, request: &CommandSubscribe) -> bool {
     let is_wanted =
         request.replicate_subscription_state.unwrap_or(false) && topic.domain() == Domain::Persistent;
@@ -193,9 +193,9 @@ fn kind_of(connection: &Connection, topic: &TopicName, request: &CommandSubscrib
     }
 }
 
-/// Where a new cursor starts. A start id matters to readers only; the broker delivers the entry it names, and the
-/// client drops what it has had. A reader without one, or with one after the end, starts where the initial position
-/// says.
+/// Returns the start position of a new cursor. A start id matters to readers only; the broker delivers the entry it
+/// names, and the client drops what it has already received. A reader without one, or with one after the end, starts
+/// at the initial position.
 fn start_of(request: &CommandSubscribe, durable: bool) -> StartAt {
     let initial = match request.initial_position() {
         InitialPosition::Latest => StartAt::Latest,
@@ -331,8 +331,8 @@ fn finish(
     }
 }
 
-/// Whether a client can be sent to another broker, and has not come back from there again and again: one that does not know where it is
-/// sent looks up the topic instead.
+/// Checks that a client can be sent to another broker, and has not returned from there too often. A client that does
+/// not know the assigned address looks up the topic instead.
 fn may_go(connection: &Connection, consumer_id: u64, next: &BrokerAddresses) -> Result<(), Refusal> {
     let urls = listeners::urls_of_next(connection, Some(next));
     if urls.plain.is_none() && urls.tls.is_none() {

@@ -1,4 +1,4 @@
-//! One file per family of commands; this one only routes.
+//! Command handlers, one file per family of commands; this one only routes.
 
 mod ack;
 mod auth_response;

@@ -63,7 +63,7 @@ pub(super) fn handle_seek(connection: &Rc<Connection>, request: CommandSeek) {
     });
 }
 
-/// What a message id means as a place.
+/// Converts a message id to a start position.
 pub(super) fn place_of(id: &MessageIdData) -> StartAt {
     match id.ledger_id {
         EARLIEST_LEDGER => StartAt::Earliest,

@@ -26,18 +26,19 @@ use crate::consumer::ConsumerSlot;
 use crate::refusal;
 use crate::requests::answer_later;
 
-/// How many coordinators clients may use, if this is the topic by which they are found, or a partition of it.
+/// Returns the number of coordinators that clients may use, if this is the topic by which they are found, or a
+/// partition of it.
 pub(super) fn coordinators_at(connection: &Connection, topic: &TopicName) -> Option<u32> {
     let transactions = connection.server.transactions.as_ref().ok()?;
     transactions.found_at(topic)
 }
 
-/// Which transaction two halves name.
+/// Combines the two halves of a transaction id.
 pub(super) fn txn_of(most: Option<u64>, least: Option<u64>) -> Option<TxnId> {
     most.zip(least).map(|(most, least)| TxnId { most, least })
 }
 
-/// Those who coordinate, or what clients hear instead.
+/// Returns the transaction coordinators, or the refusal for clients if there are none.
 pub(super) fn offered(connection: &Connection) -> Result<&Arc<Transactions>, Refusal> {
     let offered = connection.server.transactions.as_ref();
     offered.map_err(|why| Refusal::new(ServerError::NotAllowedError, *why))

@@ -20,7 +20,7 @@ pub(super) const HUGE_PAGE_BYTES: usize = 2 << 20;
 #[derive(Debug, Default)]
 pub struct AlignedBuf {
     memory: Memory,
-    /// Where the first byte is in `memory`.
+    /// Offset of the first byte in `memory`.
     start: usize,
     capacity: usize,
 }
@@ -29,7 +29,7 @@ pub struct AlignedBuf {
 enum Memory {
     /// Up to `DIRECT_ALIGN - 1` bytes longer than needed, so that an aligned start is inside.
     Heap(Vec<u8>),
-    /// The same with huge pages; only what was written to counts.
+    /// Memory map with huge pages; only pages that were written to count.
     Mapped(MmapMut),
 }
 
@@ -81,7 +81,7 @@ impl AlignedBuf {
         }
     }
 
-    /// How many bytes it holds.
+    /// Returns the capacity, in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity

@@ -19,7 +19,7 @@ use mmap_rs::MmapMut;
 
 use super::aligned::{HUGE_PAGE_BYTES, map_huge};
 
-/// How long a piece is.
+/// Length of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PieceSize {
     /// 128 KiB.
@@ -51,7 +51,7 @@ pub struct Piece {
 struct Free {
     /// The last one is taken first.
     pieces: Vec<MmapMut>,
-    /// How many there were at least since the last look.
+    /// Lowest number since the last look.
     fewest: usize,
 }
 

@@ -1,11 +1,11 @@
-//! What clients were told, and what must hold.
+//! Model of the answers that clients received, and the guarantees that follow.
 //!
-//! A request that was sent and never answered may have happened or not, but not half. So a fact is there, is not there, or
-//! is either ([`Fact`]), and a message must come to a subscription, must not come, or may ([`Need`]). After each start the
-//! test looks at everything; what it sees is from then on what is.
+//! A request that was sent and never answered may have happened or not, but not half. So a fact is there, is not
+//! there, or is either ([`Fact`]), and a message must come to a subscription, must not come, or may ([`Need`]). After
+//! each start the test looks at everything; from then on the model is what it sees.
 //!
-//! The model gives up certainty where requests about one topic overlap (a deletion while a client subscribes), and regains it
-//! with the next answer that follows them all, or at the next look.
+//! The model gives up certainty where requests about one topic overlap (a deletion while a client subscribes), and
+//! regains it with the next answer that follows them all, or at the next look.
 
 mod moves;
 mod subscription;
@@ -17,7 +17,7 @@ pub use moves::Move;
 pub use subscription::{Need, Subscription};
 pub use topic::{Ticket, Topic};
 
-/// How hard messages of a topic are made durable before they are acknowledged.
+/// Durability of a topic's messages before they are acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Strength {
     /// Synced: nothing is lost.
@@ -28,19 +28,19 @@ pub enum Strength {
     Bypass,
 }
 
-/// Whether something is there.
+/// Existence of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// It must not be there.
+    /// Must not exist.
     No,
-    /// It must be there.
+    /// Must exist.
     Yes,
-    /// It may be there.
+    /// May exist.
     Either,
 }
 
 impl Fact {
-    /// Whether what was seen is allowed.
+    /// True if the observation is allowed.
     #[must_use]
     pub fn allows(self, seen: bool) -> bool {
         match self {
@@ -57,7 +57,7 @@ impl From<bool> for Fact {
     }
 }
 
-/// What ended a life.
+/// Reason for the end of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// The process died; what the system had, it still has.
@@ -109,7 +109,7 @@ impl Model {
         values.push(value.map(str::to_owned));
     }
 
-    /// That was answered. Requests about one fact do not overlap.
+    /// Records an answered change of a fact. Requests about one fact do not overlap.
     pub fn fact_holds(&mut self, key: &str, value: Option<&str>) {
         self.facts.insert(key.to_owned(), vec![value.map(str::to_owned)]);
     }

@@ -1,4 +1,4 @@
-//! How acknowledgements, skips and seeks move what must come.
+//! Effect of acknowledgements, skips and seeks on the messages that must come.
 
 use pharos_types::Position;
 
@@ -62,7 +62,7 @@ impl Topic {
         (self.begins(), moves)
     }
 
-    /// It came: these messages never come again.
+    /// Records an answered acknowledgement: these messages never come again.
     pub fn acknowledgement_done(
         &mut self,
         subscription: &str,
@@ -93,7 +93,8 @@ impl Topic {
         }
     }
 
-    /// What was acknowledged and is not durable yet may be forgotten on the way: the topic is closed, or a cursor moves.
+    /// Handles the closing of the topic, or the move of a cursor: acknowledgements that are not durable yet may be
+    /// lost.
     pub fn disturb(&mut self) {
         for subscription in self.subscriptions.values_mut() {
             for cursor in subscription.cursors.values_mut() {
@@ -164,7 +165,7 @@ impl Topic {
         will_be_gone
     }
 
-    /// It was answered, with success when it is `done`.
+    /// Records the answer to a move, with success if it is `done`.
     pub fn move_ends(
         &mut self,
         subscription: &str,

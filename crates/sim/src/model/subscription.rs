@@ -1,4 +1,4 @@
-//! What must come to a subscription.
+//! Messages that must be delivered to a subscription.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,24 @@ use pharos_types::Position;
 
 use super::Fact;
 
-/// Whether a message must come to who subscribes next.
+/// Need to deliver a message to the next subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// It has a receipt, and the subscription has not acknowledged it.
+    /// The message has a receipt, and the subscription has not acknowledged it.
     Must,
-    /// Either.
+    /// The message may be delivered or not.
     May,
-    /// It was acknowledged, and that is durable; or it was seen to be gone.
+    /// The message was acknowledged, and that is durable; or it was seen to be gone.
     Never,
 }
 
 /// A durable subscription.
 #[derive(Clone, Debug)]
 pub struct Subscription {
-    /// Whether it is there.
+    /// Existence of the subscription.
     pub fact: Fact,
-    /// Of broadcast, each consumer name is a cursor of its own; otherwise there is one, with an empty name.
+    /// Cursors by name. Each consumer name of a broadcast subscription has its own cursor; other subscriptions have
+    /// one, with an empty name.
     pub cursors: BTreeMap<String, Cursor>,
     /// A deletion was asked for and is not answered.
     pub deleting: bool,
@@ -41,18 +42,18 @@ pub struct Subscription {
 pub struct Cursor {
     /// Messages with a higher number were sent after it was known to exist; `None` while that is open.
     pub since: Option<u64>,
-    /// What is not here may come.
+    /// Need of each message. Messages that are not listed may be delivered.
     pub needs: BTreeMap<u64, Need>,
     /// Acknowledged, not yet known to be durable.
     pub acknowledged: Vec<u64>,
     /// Rises with every move: an answer to what was asked before one proves nothing.
     pub moves: u64,
-    /// It is being moved: a receipt that comes now proves nothing.
+    /// True while the cursor is being moved: a receipt that arrives now proves nothing.
     pub moving: bool,
 }
 
 impl Subscription {
-    /// One that was asked for.
+    /// Returns a subscription that was requested.
     #[must_use]
     pub fn asked_for() -> Self {
         Self {
@@ -95,7 +96,7 @@ impl Cursor {
         }
     }
 
-    /// It was acknowledged. `is_certain`: and the acknowledgement is on its way to where it is stored.
+    /// Records an acknowledgement. `is_certain`: it is also on its way to storage.
     pub fn acknowledge(&mut self, message: u64, is_certain: bool) {
         if self.needs.get(&message) != Some(&Need::Never) {
             self.needs.insert(message, Need::May);
@@ -105,14 +106,14 @@ impl Cursor {
         }
     }
 
-    /// It need not come any more.
+    /// Records that the message need not be delivered any more.
     pub fn may_be_gone(&mut self, message: u64) {
         if let Some(need) = self.needs.get_mut(&message).filter(|need| **need == Need::Must) {
             *need = Need::May;
         }
     }
 
-    /// What must not come may.
+    /// Allows the delivery of messages that must not be delivered otherwise.
     pub fn forgive(&mut self) {
         for need in self.needs.values_mut().filter(|need| **need == Need::Never) {
             *need = Need::May;
@@ -126,7 +127,7 @@ impl Cursor {
         }
     }
 
-    /// What must come, in the order of the log as far as that is known.
+    /// Returns the messages that must be delivered, in the order of the log as far as that is known.
     #[must_use]
     pub fn musts(&self, positions: &BTreeMap<u64, Position>) -> Vec<(Position, u64)> {
         let musts = self.needs.iter().filter(|(_, need)| **need == Need::Must);

@@ -1,4 +1,4 @@
-//! One name of a topic, and the topic that has it at the moment.
+//! Topic name, and the topic that has it at the moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,20 +6,20 @@ use pharos_types::Position;
 
 use super::{Crash, Fact, Need, Strength, Subscription};
 
-/// When a request began, to tell whether its answer still means something.
+/// Start of a request, to tell if its answer is still valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
-/// What is known of a topic.
+/// Model of a topic.
 #[derive(Debug)]
 pub struct Topic {
-    /// How durable its messages are.
+    /// Durability of its messages.
     pub strength: Strength,
-    /// Whether it is there.
+    /// Existence of the topic.
     pub fact: Fact,
     /// Its durable subscriptions.
     pub subscriptions: BTreeMap<String, Subscription>,
-    /// Where each message with a known place is.
+    /// Position of each message whose position is known.
     pub positions: BTreeMap<u64, Position>,
     messages: BTreeMap<Position, u64>,
     /// Sent in this life and not answered: may be in the log, at an unknown place.
@@ -35,11 +35,11 @@ pub struct Topic {
     pub epoch: Option<u64>,
     /// Ends the refusal of sends: `Yes` once a termination was answered.
     pub terminated: Fact,
-    /// What its end lost by a crash that may take it.
+    /// True if a crash may have lost its end.
     lost_its_end: bool,
     /// Messages older than this go without an acknowledgement.
     pub ttl_ms: Option<u64>,
-    /// When each message was sent, where messages expire.
+    /// Send time of each message, where messages expire.
     sent_ms: BTreeMap<u64, u64>,
 }
 
@@ -86,7 +86,7 @@ impl Topic {
         Ticket(self.changes)
     }
 
-    /// Whether no deletion came between, or is under way.
+    /// True if no deletion has happened since, or is under way.
     #[must_use]
     pub fn is_current(&self, ticket: Ticket) -> bool {
         !self.deleting && ticket.0 == self.changes
@@ -99,7 +99,7 @@ impl Topic {
         }
     }
 
-    /// Whether a deletion is under way.
+    /// True if a deletion is under way.
     #[must_use]
     pub fn is_deleting(&self) -> bool {
         self.deleting
@@ -115,7 +115,7 @@ impl Topic {
         }
     }
 
-    /// It was answered: all there was is gone, unless a client made it anew meanwhile.
+    /// Records a successful deletion: all content is gone, unless a client created the topic again meanwhile.
     pub fn deletion_done(&mut self, makers: bool, message_last: u64) {
         let may_be_new = self.is_muddled || makers;
         self.changes += 1;
@@ -125,7 +125,7 @@ impl Topic {
         self.fact = if may_be_new { Fact::Either } else { Fact::No };
     }
 
-    /// It was refused, and nothing happened.
+    /// Records a refused deletion: nothing happened.
     pub fn deletion_refused(&mut self) {
         self.changes += 1;
         self.deleting = false;
@@ -134,7 +134,7 @@ impl Topic {
         }
     }
 
-    /// It is not known what came of it.
+    /// Records a deletion with an unknown result.
     pub fn deletion_failed(&mut self) {
         self.deletion_refused();
         self.fact = Fact::Either;
@@ -175,7 +175,7 @@ impl Topic {
         self.begins()
     }
 
-    /// What has reached its time to live need not come any more.
+    /// Marks messages that have reached their time to live: they need not be delivered any more.
     pub fn expire(&mut self, now_ms: u64) {
         for message in self.expired(now_ms) {
             for subscription in self.subscriptions.values_mut() {
@@ -195,7 +195,7 @@ impl Topic {
         old.map(|(message, _)| *message).collect()
     }
 
-    /// Whether everything that is in the log has a known place.
+    /// True if the position of everything in the log is known.
     #[must_use]
     pub fn is_all_known(&self) -> bool {
         self.unanswered.is_empty()
@@ -267,14 +267,15 @@ impl Topic {
         }
     }
 
-    /// That was answered, one way or the other.
+    /// Records the end of a request about the subscription, successful or not.
     pub fn subscription_ends(&mut self, name: &str) {
         if let Some(subscription) = self.subscriptions.get_mut(name) {
             subscription.askers = subscription.askers.saturating_sub(1);
         }
     }
 
-    /// It was answered, so from now on what is sent must come to it. `cursor`: of broadcast, the consumer's name; else empty.
+    /// Records that the subscription exists: messages sent from now on must be delivered to it. `cursor`: the
+    /// consumer's name for broadcast; else empty.
     pub fn subscription_is_there(&mut self, name: &str, cursor: &str, ticket: Ticket, message_last: u64) {
         if !self.is_current(ticket) {
             return;
@@ -300,7 +301,7 @@ impl Topic {
         }
     }
 
-    /// That was answered.
+    /// Records the answer to an unsubscribe request.
     pub fn unsubscribe_done(&mut self, name: &str, done: bool, ticket: Ticket) {
         let is_current = self.is_current(ticket);
         let Some(subscription) = self.subscriptions.get_mut(name) else {

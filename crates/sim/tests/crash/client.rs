@@ -50,7 +50,7 @@ struct Consumes {
     is_dispatched: bool,
     subscription: String,
     cursor: String,
-    /// What came and was not acknowledged.
+    /// Messages that were received and not acknowledged.
     got: Vec<(u64, Position)>,
     /// All that came, in order.
     came: Vec<u64>,
@@ -94,7 +94,7 @@ impl Client {
         self.produces.borrow().is_some()
     }
 
-    /// It was let in. `false` when it was closed meanwhile.
+    /// Records that a producer was created. `false` if it was closed meanwhile.
     pub(crate) fn producer_is_in(&self, topic: TopicId, key: ProducerKey) -> bool {
         if self.closed_producers.borrow_mut().remove(&key.0) {
             return false;
@@ -165,7 +165,7 @@ impl Client {
         Some((consumes.subscription.clone(), consumes.cursor.clone()))
     }
 
-    /// It was attached. `false` when it was closed meanwhile.
+    /// Records that a consumer was attached. `false` if it was closed meanwhile.
     pub(crate) fn consumer_is_in(
         &self,
         done: Subscribed,
@@ -278,7 +278,7 @@ impl Client {
         if is_certain { messages } else { Vec::new() }
     }
 
-    /// How much it got and did not acknowledge.
+    /// Returns the number of messages received and not acknowledged.
     pub(crate) fn unacknowledged(&self) -> usize {
         let consumes = self.consumes.borrow();
         consumes.as_ref().map_or(0, |consumes| consumes.got.len())
@@ -480,7 +480,7 @@ impl DeliverySink for Sink {
     }
 }
 
-/// How a producer may want its topic.
+/// Access modes that a producer may request.
 pub(crate) const MODES: [AccessMode; 4] = [
     AccessMode::Shared,
     AccessMode::Exclusive,

@@ -16,7 +16,7 @@ use pharos_types::EntryId;
 
 use crate::process::{Alive, Died, Process};
 
-/// One seed in so many has a folder.
+/// Share of seeds with a folder: one in this many.
 const SEEDS: u64 = 4;
 const FOLDERS_IN: &str = "/cold";
 const FOLDER: &str = "/cold/ledgers";
@@ -38,7 +38,7 @@ pub(crate) struct Seeded {
 }
 
 impl Cold {
-    /// That of a seed, if it has one. What the policy does not offload, an administrator does.
+    /// Returns the folder of a seed, if it has one. Ledgers that the policy does not offload, an administrator does.
     pub(crate) fn of(seed: u64) -> Option<Self> {
         if !seed.is_multiple_of(SEEDS) {
             return None;
@@ -113,12 +113,12 @@ impl LedgerOffloader for Seeded {
     }
 }
 
-/// What a look came to.
+/// Result of a look at the folder.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// Ledgers of topics that are in the folder.
     pub(crate) offloaded: u64,
-    /// Those of them that are nowhere else.
+    /// Number of those that are nowhere else.
     pub(crate) only_there: u64,
     /// Objects that are there without being readable: of attempts that a life left half done.
     pub(crate) half_done: u64,

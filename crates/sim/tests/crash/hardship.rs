@@ -1,12 +1,12 @@
-//! What a machine lacks for a while, and may lack without anything being lost.
+//! Resources that a machine lacks for a while without losing anything.
 
 use pharos_runtime::fs::{Fault, FaultFs, FaultOp, Plan};
 use pharos_runtime::random::Random;
 use pharos_sim::tell;
 
-/// One seed in so many knows hardship; the others are what they were before there was any.
+/// Share of seeds with hardship: one in this many; the others run as before it was added.
 const SEEDS: u64 = 3;
-/// Of those, one in so many has a device that refuses calls.
+/// Share of those whose device refuses calls: one in this many.
 const REFUSING: u64 = 3;
 
 /// Calls that such a device refuses. A read that fails is a matter of its entry alone.
@@ -100,12 +100,12 @@ impl Hardship {
         }
     }
 
-    /// Whether there is any now.
+    /// True if there is any hardship now.
     pub(crate) fn is_there(&self) -> bool {
         self.lasts.is_some()
     }
 
-    /// Whether the device refused calls in this life.
+    /// True if the device refused calls in this life.
     pub(crate) fn refused_something(&self) -> bool {
         self.refused
     }

@@ -1,4 +1,4 @@
-//! What an earlier life gave up goes while the next one runs, for ever, and nothing else does.
+//! Cleanup of what an earlier life gave up: it is removed for good while the next life runs, and nothing else is.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -18,9 +18,9 @@ use crate::process::{Alive, Died, Process};
 
 /// A clean-up under way.
 pub(crate) struct CleaningUp {
-    /// What was given up when it began.
+    /// Ledgers that were given up when it began.
     condemned: BTreeSet<LedgerId>,
-    /// What nothing named then.
+    /// Ledgers that nothing named then.
     unnamed: Vec<LedgerId>,
     done: Rc<RefCell<Option<Result<CleanedUp, CleanUpError>>>>,
 }
@@ -72,7 +72,7 @@ pub(crate) async fn begin(process: &mut Process, once_named: &mut BTreeSet<Ledge
     })
 }
 
-/// What infos say is in the engine.
+/// Ledgers that infos name as in the engine.
 struct Named {
     all: BTreeSet<LedgerId>,
     /// The ledgers among them that get no more entries: these are durable, however durable the topic is.
@@ -97,7 +97,7 @@ pub(crate) async fn note_named(process: &Process, once_named: &mut BTreeSet<Ledg
     once_named.extend(named(&*metadata).await.all);
 }
 
-/// What is given up: no info names it, and an info or a note condemns it.
+/// Returns the ledgers that are given up: no info names them, and an info or a note condemns them.
 async fn condemned(metadata: &dyn MetadataStore) -> BTreeSet<LedgerId> {
     let (mut named, mut dead) = (BTreeSet::new(), BTreeSet::new());
     for item in metadata.scan(INFO_PREFIX).await.unwrap() {

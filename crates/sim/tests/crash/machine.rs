@@ -1,4 +1,4 @@
-//! One machine: its disk, the lives of the broker on it, and the model of what its clients know.
+//! Simulated machine: its disk, the lives of the broker on it, and the model of what its clients know.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub(crate) struct Machine {
     pub(crate) fs: FaultFs,
     random: Random,
     hardship: Hardship,
-    /// Where closed ledgers go, if they do.
+    /// Store of offloaded ledgers, if there is one.
     cold: Option<Cold>,
     model: Rc<RefCell<Model>>,
     topics: Vec<String>,
@@ -44,7 +44,7 @@ pub(crate) struct Machine {
     pub(crate) trace: u64,
 }
 
-/// Until whatever was given up in hard times is gone on with.
+/// Time until work that was given up during hardship has been resumed, in milliseconds.
 const RECOVERY_MS: u64 = 35_000;
 const TENANT: &str = "t";
 const NAMESPACES: [(&str, Strength); 3] = [
@@ -183,7 +183,8 @@ impl Machine {
         self.model.borrow_mut().crashed(crash);
     }
 
-    /// Whatever happened before: a life without a crash finds what the model expects, and everything still works.
+    /// Runs a life without a crash, whatever happened before: it finds what the model expects, and everything still
+    /// works.
     pub(crate) async fn final_check(&mut self) {
         self.hardship.spare();
         assert!(self.start_and_work().await.is_ok(), "a life without a crash");
@@ -236,7 +237,7 @@ impl Machine {
         World::new(&self.model, admin, process.shards.clone(), habits)
     }
 
-    /// Whether it came to a clean stop.
+    /// Starts the broker and runs its work; returns true after a clean stop.
     async fn start_and_work(&mut self) -> Alive<bool> {
         self.hardship.begin_life(&self.fs);
         let mut process = self.start().await?;

@@ -63,7 +63,7 @@ const LIVES: u64 = 5;
 const FOUND: &[u64] = &[
     2078, 2105, 17_216, 25_271, 103_002, 103_022, 103_192, 301_279, 310_671, 311_438,
 ];
-/// What some seeds must have come to.
+/// Corner cases that some seeds must have reached.
 const CORNERS: &[&str] = &[
     "acknowledgements",
     "answered acknowledgements",
@@ -107,9 +107,9 @@ const CORNERS: &[&str] = &[
 /// Failing seeds after which a long run stops.
 const FAILING_MAX: usize = 20;
 
-/// Which seeds to run: `SEED`, `COUNT` and `FROM..TO` as in the header.
+/// Returns the seeds to run: `SEED`, `COUNT` and `FROM..TO` as in the header.
 ///
-/// What is not a number fails the test: a run that silently does something else proves nothing.
+/// A value that is not a number fails the test: a run that silently does something else proves nothing.
 fn seeds() -> Range<u64> {
     let number = |text: &str| text.trim().parse::<u64>().expect("a number of a seed");
     if let Ok(seed) = std::env::var("PHAROS_SIM_SEED") {

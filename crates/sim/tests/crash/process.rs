@@ -36,23 +36,23 @@ const MILLISECOND: u64 = 1_000_000;
 const STEPS_MAX: u32 = 400_000;
 
 thread_local! {
-    /// Where shards hand themselves out.
+    /// Shards of the process, each added by itself.
     static SHARDS: RefCell<Vec<Rc<Shard>>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(crate) struct Process {
     pub(crate) fs: FaultFs,
     pub(crate) random: Random,
-    /// Where clients' requests run.
+    /// Thread group in which clients' requests run.
     pub(crate) outside: GroupId,
     pub(crate) store: Manual,
     pub(crate) metadata: pharos_metadata::Manual,
     broker: Option<(Broker, Threads)>,
     pub(crate) admin: Option<Resources>,
     pub(crate) shards: Vec<Rc<Shard>>,
-    /// Where closed ledgers go, if they do, and what was there when this began.
+    /// Store of offloaded ledgers, if there is one, and its content when this began.
     pub(crate) cold: Option<(Arc<Seeded>, cold::Seen)>,
-    /// What an earlier life left goes while the broker runs.
+    /// Cleanup of an earlier life's leftovers while the broker runs.
     pub(crate) cleaning_up: Option<CleaningUp>,
     // Last, so that tasks go before what they use.
     simulated: Simulated,
@@ -190,7 +190,7 @@ impl Process {
         panic!("a request is never answered");
     }
 
-    /// One client does something; chance picks which.
+    /// Lets a client do something that chance picks.
     pub(crate) async fn step(&mut self) -> Alive<()> {
         match self.random.below(16) {
             0..8 => {
@@ -232,7 +232,7 @@ impl Process {
         tokio::time::advance(Duration::from_nanos(nanos)).await;
     }
 
-    /// Until no task has anything to do before time passes.
+    /// Runs until no task has anything to do before time passes.
     pub(crate) async fn settle(&mut self) -> Alive<()> {
         let mut quiet = 0;
         for _ in 0..STEPS_MAX {

@@ -73,7 +73,8 @@ impl Flusher {
     }
 }
 
-/// What a checkpoint says. The marks were taken before; ledgers and logs may be ahead of them, never behind.
+/// Collects the content of a checkpoint. The marks were taken before; ledgers and logs may be ahead of them, never
+/// behind.
 fn collect(shared: &Shared, progress: &[JournalProgress], generation: u64, clean: bool) -> Checkpoint {
     let ledger_next = shared.ledger_next.load(Ordering::Acquire);
     let mut ledgers: Vec<_> = shared

@@ -34,22 +34,22 @@ const SMALL_PART: u64 = 16;
 /// gets little (a log of cursors) has something in each log, and would hold them all.
 const NEARLY_DEAD_PERCENT: u8 = 4;
 
-/// How often such logs are looked for.
+/// Interval of the search for such logs.
 const NEARLY_DEAD_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How often logs are looked for while a device has no room: copies may be no denser than what they were made of.
+/// Interval of the search for logs while a device has no room: copies may be no denser than what they were made of.
 const SHORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// So many small logs are too many: they come from restarts and are merged.
+/// Number of small logs that is too many: they come from restarts and are merged.
 const SMALL_LOGS_MAX: usize = 8;
 
-/// When logs are looked at next, and the one that is being emptied.
+/// Schedule of compaction, and the log that is being emptied.
 #[derive(Debug, Default)]
 pub(super) struct Compactor {
     active: Option<Compaction>,
-    /// When the last round of each kind began.
+    /// Start of the last round of each kind.
     nearly_dead_at: Option<Nanos>,
-    /// When the last round for lack of room began.
+    /// Start of the last round for lack of room.
     short_at: Option<Nanos>,
     minor_at: Option<Nanos>,
     major_at: Option<Nanos>,

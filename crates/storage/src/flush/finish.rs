@@ -1,4 +1,4 @@
-//! How the flusher ends.
+//! End of the flusher.
 
 use std::sync::atomic::Ordering;
 

@@ -28,10 +28,10 @@ const WRITE_BYTES_MAX: u64 = 1 << 20;
 /// A run is not longer than this (one entry may be), so that it can be copied in one go.
 const RUN_BYTES_MAX: u32 = 16 << 20;
 
-/// How far apart the places are that a run's index names.
+/// Distance between the points of a run's index, in bytes.
 const POINT_BYTES: u32 = 128 << 10;
 
-/// How much room is reserved ahead.
+/// Room that is reserved ahead, in bytes.
 const ALLOCATE_BYTES: u64 = 16 << 20;
 
 #[derive(Debug)]
@@ -54,10 +54,10 @@ pub(super) struct LogWriter {
 struct Current {
     file: Arc<LogFile>,
     index: Arc<dyn FsFile>,
-    /// Where the buffer goes.
+    /// Offset at which the buffer is written.
     at: u64,
     allocated: u64,
-    /// Where what is not yet in the index begins.
+    /// Start of the data that is not in the index yet.
     from: u64,
     index_end: u64,
     runs: Vec<IndexRun>,
@@ -164,7 +164,7 @@ impl LogWriter {
         }
     }
 
-    /// Where the next record goes.
+    /// Returns the position of the next record.
     fn position(&self) -> u64 {
         self.current
             .as_ref()
@@ -379,7 +379,7 @@ impl LogWriter {
         self.current.as_ref().map(|current| current.file.id)
     }
 
-    /// Whether there is a buffer to give back.
+    /// True if there is a buffer to give back.
     pub(crate) fn has_buffer(&self) -> bool {
         self.fill == 0 && self.buf.capacity() > 0
     }
@@ -392,7 +392,7 @@ impl LogWriter {
     }
 }
 
-/// How much is handed to the device at once: a small cache gets small writes.
+/// Returns the size of a write to the device, in bytes: a small cache gets small writes.
 pub(super) fn write_bytes(shared: &Shared) -> usize {
     round_up(shared.options.write_cache_bytes / 16, 4096).clamp(4096, WRITE_BYTES_MAX) as usize
 }

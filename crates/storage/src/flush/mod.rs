@@ -64,7 +64,7 @@ pub(crate) struct Flusher {
     /// By directory.
     writers: Vec<LogWriter>,
     work: Option<Work>,
-    /// When it last did some.
+    /// Time of its last work.
     worked_at: Nanos,
     /// Ledgers whose entries are flushed and whose seal the next checkpoint brings.
     sealing: Vec<Arc<Ledger>>,
@@ -77,16 +77,16 @@ pub(crate) struct Flusher {
     retry_at: Option<Nanos>,
     /// Reserves that are not there are looked after then.
     reserve_at: Nanos,
-    /// How often the end has met something that passes.
+    /// Number of tries of the end that met a transient error.
     end_tries: u32,
-    /// It has a thread to itself, which may sleep.
+    /// True if it has a thread to itself, which may sleep.
     is_alone: bool,
     /// Directories are flushed by threads of their own.
     is_parallel: bool,
     finished: bool,
 }
 
-/// One half on its way to the logs.
+/// Half of the write cache on its way to the logs.
 #[derive(Debug)]
 struct Work {
     bytes: u64,
@@ -97,10 +97,10 @@ struct Work {
     settled: bool,
 }
 
-/// What went wrong in a step.
+/// Failure of a step.
 enum Trouble {
     NoSpace,
-    /// It passes: the same again, later.
+    /// Transient failure: the same step is tried again later.
     Later(Arc<StorageFault>),
     Fault(Arc<StorageFault>),
 }
@@ -141,8 +141,8 @@ impl Flusher {
         }
     }
 
-    /// It has a thread to itself from now on: writes are held to the rate of the options, and a flush that no append waits for
-    /// rests between its pieces; the time for that is slept.
+    /// Marks that it has a thread to itself from now on: writes are held to the rate of the options, and a flush that
+    /// no append waits for rests between its pieces; the time for that is slept.
     fn run_alone(&mut self) {
         self.is_alone = true;
         self.is_parallel = true;
@@ -282,8 +282,8 @@ impl Flusher {
             || self.would_free_segments()
     }
 
-    /// How long until the oldest entry in memory is old enough, or so much memory lies there that no new entry came to for so long
-    /// that it is given back. Before that it says when to look again.
+    /// Returns the time until the next flush: when the oldest entry in memory is old enough, or when so much memory
+    /// has received no new entry for so long that it is given back. Before that it is the time of the next look.
     fn until_flush(&self, now: Nanos) -> Option<Duration> {
         let fill = self.shared.cache.fill();
         let age = Duration::from_nanos(now.since(fill.since?));
@@ -323,7 +323,7 @@ impl Flusher {
         });
     }
 
-    /// What each directory gets of a half.
+    /// Returns each directory's share of a half.
     fn shares(&self, epoch: u64, touched: Vec<Arc<Ledger>>, rests: Rests, began: Nanos) -> Vec<Share> {
         let mut by_dir = vec![Vec::new(); self.writers.len()];
         for ledger in touched {
@@ -335,7 +335,7 @@ impl Flusher {
         by_dir.into_iter().map(share).collect()
     }
 
-    /// One step of a flush. On an error the work is kept; what failed of it begins again.
+    /// Runs a step of a flush. On an error the work is kept; the part that failed begins again.
     fn advance(&mut self, mut work: Work) -> Result<Option<Work>, Trouble> {
         match self.try_advance(&mut work) {
             Ok(true) => Ok(None),
@@ -398,7 +398,7 @@ impl Flusher {
         all
     }
 
-    /// One step of each directory. One that has no room does not keep the others from going on.
+    /// Runs a step of each directory. A directory without room does not keep the others from going on.
     fn step_shares(&mut self, work: &mut Work) -> Result<(), Trouble> {
         let mut stepped = Ok(());
         for (writer, share) in self.writers.iter_mut().zip(&mut work.shares) {
@@ -418,7 +418,7 @@ impl Flusher {
         self.collect_seals();
     }
 
-    /// Of the ledgers whose seal waits: those whose entries are all in the logs.
+    /// Collects the ledgers whose seal waits and whose entries are all in the logs.
     fn collect_seals(&mut self) {
         let parked = std::mem::take(&mut *self.shared.parked());
         for ledger in parked {
@@ -457,7 +457,7 @@ pub(crate) fn add_runs<'a>(
     }
 }
 
-/// Of two outcomes the one that matters more: a fault, then a lack of room.
+/// Returns the worse of two outcomes: a fault, then a lack of room.
 fn worse(one: Result<(), Trouble>, other: Result<(), Trouble>) -> Result<(), Trouble> {
     match (&one, &other) {
         (Ok(()), _) | (Err(Trouble::NoSpace | Trouble::Later(_)), Err(Trouble::Fault(_))) => other,

@@ -1,11 +1,11 @@
-//! How fast a flush goes: as fast as it can when memory fills quickly, otherwise in small pieces with rests.
+//! Pace of a flush: as fast as it can when memory fills quickly, otherwise in small pieces with rests.
 //!
-//! Owned by one share of a flush. A flush has until the other half of the write cache is full; it aims at being done when
-//! that is [`GOAL_PERCENT`] full. How far that half has come since the swap says how far the flush should be: where it is
-//! behind, it does not rest; where it is ahead, it rests for as long as the half takes to catch up, at the pace it was
-//! filled so far. So the work is spread thinly over seconds instead of standing in the way of all threads (cores, the allocator,
-//! the device) for a hundred milliseconds. What fills a half in less than [`SLOW`] is flushed without rests, but for a
-//! [`PAUSE_MIN`] now and then while memory is given back and appends are not about to wait for it.
+//! Owned by one share of a flush. A flush has until the other half of the write cache is full; it aims at being done
+//! when that is [`GOAL_PERCENT`] full. The fill level of that half since the swap gives the target of the flush: a
+//! flush that is behind does not rest; one that is ahead rests for as long as the half takes to catch up, at the pace
+//! it was filled so far. So the work is spread over seconds instead of blocking all threads (cores, the allocator,
+//! the device) for a hundred milliseconds. A half that fills in less than [`SLOW`] is flushed without rests, but for
+//! a [`PAUSE_MIN`] now and then while memory is given back and appends are not about to wait for it.
 //!
 //! Always true: without rests nothing changes but the time, so tests that step by hand leave them out.
 
@@ -18,10 +18,10 @@ use pharos_runtime::{Nanos, clock};
 use super::log_writer::write_bytes;
 use crate::shared::Shared;
 
-/// How full the other half may be when a flush is done, in percent: well before it is to be flushed itself.
+/// Target fill level of the other half at the end of a flush, in percent: well before it is to be flushed itself.
 const GOAL_PERCENT: u64 = 50;
 
-/// When a half is filled in less time than this, the other one is needed soon.
+/// Fill time of a half below which the other one is needed soon.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// With nothing coming in, a flush still gets on at this many bytes a second.
@@ -34,18 +34,18 @@ const FREED_ENTRIES: u64 = 256;
 /// The rest after these when there is no time for longer ones.
 const PAUSE_MIN: Duration = Duration::from_micros(500);
 
-/// Of the work on an entry, how much is writing it and how much giving back its memory, in quarters.
+/// Shares of writing an entry and of giving back its memory in the work on it, in quarters.
 const WRITING: u64 = 3;
 const FREEING: u64 = 1;
 const ALL: u64 = WRITING + FREEING;
 
-/// Whether `bytes` that came in `took` came so slowly that there is time to rest in a flush of them: a half of
+/// True if `bytes` that came in `took` came so slowly that there is time to rest in a flush of them: a half of
 /// `half_bytes` would have taken at least [`SLOW`].
 pub(super) fn is_slow(bytes: u64, took: Duration, half_bytes: u64) -> bool {
     took.as_nanos().saturating_mul(u128::from(half_bytes)) >= SLOW.as_nanos() * u128::from(bytes)
 }
 
-/// How much a flush rests.
+/// Rest policy of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rests {
     /// Never: it is stepped by hand.
@@ -141,7 +141,7 @@ impl Pacer {
         progress.rest()
     }
 
-    /// Whether a caller waits for the flush itself, however much room there is.
+    /// True if a caller waits for the flush itself, however much room there is.
     fn is_awaited(&self) -> bool {
         let shared = &self.shared;
         shared.is_stopping()
@@ -156,7 +156,7 @@ impl Pacer {
     }
 }
 
-/// How a flush stands.
+/// Progress of a flush.
 #[derive(Clone, Copy, Debug)]
 struct FlushProgress {
     /// Bytes in quarters.
@@ -166,12 +166,12 @@ struct FlushProgress {
     /// Bytes in the other half, and how many there may be at the end.
     filled: u64,
     goal: u64,
-    /// Since the swap.
+    /// Time since the swap.
     elapsed: Duration,
 }
 
 impl FlushProgress {
-    /// How long to rest now.
+    /// Returns the time to rest now.
     fn rest(&self) -> Duration {
         let whole = u128::from(self.total.max(1));
         let expected = (u128::from(self.goal) * u128::from(self.done.min(self.total)) / whole) as u64;

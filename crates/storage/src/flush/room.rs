@@ -1,10 +1,11 @@
-//! What the flusher does when something that it needs cannot be had now: room on a device, or a file.
+//! Handling of a temporary lack of resources in the flusher: room on a device, or a file.
 //!
 //! ```text
 //!  no room ─► the reserves go, appends are refused ─► the same again ─► still none: every 200 ms again
 //!                                                        └► … ─► nothing to do and room: the reserves, then appends
 //! ```
-//! Always true: while a reserve is not there, appends are refused, so what it was given up for is not taken by them.
+//! Always true: while a reserve is not there, appends are refused, so they do not take the room that it was given up
+//! for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +18,13 @@ use super::{Flusher, Trouble};
 use crate::shared::{JournalShared, Pace, Part};
 use crate::stats::bump;
 
-/// How long to wait before looking again for what was not to be had.
+/// Pause before the next try for what was not available.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The same where that costs some changes to the device.
+/// Pause where each try costs some changes to the device.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often the end of a store tries again what passes: five seconds of it.
+/// Number of tries of the end of a store after transient errors: five seconds of them.
 const END_TRIES: u32 = 25;
 
 impl Flusher {
@@ -41,7 +42,7 @@ impl Flusher {
         self.shared.journals.iter().any(refuses)
     }
 
-    /// Whether some journal lacks a segment, and has old ones that a flush and a checkpoint would free.
+    /// True if some journal lacks a segment, and has old ones that a flush and a checkpoint would free.
     pub(super) fn would_free_segments(&self) -> bool {
         let shared = &self.shared;
         shared.journals.iter().enumerate().any(|(number, journal)| {

@@ -1,13 +1,13 @@
-//! What one ledger directory gets of a flush.
+//! Share of a flush that belongs to one ledger directory.
 //!
 //! ```text
 //!  write (ledger by ledger, sorted) ─► finish: synced, indexed ─► install: runs in, memory out ─► done
 //!    ▲                                    │
 //!    └────────── failed: again ◄──────────┘
 //! ```
-//! The shares of a flush know nothing of each other: each has the ledgers of its directory, its own log writer and its own
-//! pacer. They may run one after the other, step by step, or each on a thread. The checkpoint that names what they have
-//! installed comes when all of them are done, so a crash between finds their entries in the journals as well.
+//! The shares of a flush are independent: each has the ledgers of its directory, its own log writer and its own
+//! pacer. They may run one after the other, step by step, or each on a thread. The checkpoint that names what they
+//! have installed comes when all of them are done, so a crash between finds their entries in the journals as well.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,7 +31,7 @@ pub(super) struct Share {
     epoch: u64,
     /// Its ledgers in the order of their ids.
     ledgers: Vec<Arc<Ledger>>,
-    /// How many of them are pushed.
+    /// Number of those that are pushed.
     pushed: usize,
     /// Room for all of them was made, or is not known to be short.
     has_room: bool,
@@ -40,7 +40,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// What ledgers that are all of one directory have in the half of this epoch, swapped at `began`.
+    /// Returns the share of ledgers that are all of one directory in the half of this epoch, swapped at `began`.
     pub(super) fn new(
         shared: &Arc<Shared>,
         epoch: u64,
@@ -65,7 +65,7 @@ impl Share {
         }
     }
 
-    /// Whether it is in the logs and out of memory.
+    /// True if it is in the logs and out of memory.
     pub(super) fn is_done(&self) -> bool {
         self.done
     }
@@ -107,7 +107,7 @@ impl Share {
         })
     }
 
-    /// What its entries take in a log.
+    /// Returns the size of its entries in a log, in bytes.
     fn record_bytes(&self) -> u64 {
         let of_ledger = |ledger: &Arc<Ledger>| {
             let state = ledger.lock();
@@ -145,7 +145,7 @@ impl Share {
     }
 }
 
-/// Which half of the write cache an epoch fills.
+/// Returns the half of the write cache that an epoch fills.
 fn half(epoch: u64) -> usize {
     (epoch & 1) as usize
 }

@@ -16,14 +16,14 @@ use crate::shared::{JournalShared, Shared};
 /// journal's own writes wait behind them.
 const HASTY_BYTES: usize = 1 << 20;
 
-/// The same where the next segment is a little behind the active one.
+/// Zeros written at once while the next segment is a little behind the active one, in bytes.
 const STEADY_BYTES: usize = 128 << 10;
 
 /// And where it is ahead: with a rest after each write that is a hundredth of the device's time, and 6 MB/s.
 const IDLE_BYTES: usize = 64 << 10;
 const REST: Duration = Duration::from_millis(10);
 
-/// How far behind is only a little, in bytes of the segment being filled.
+/// Distance that counts as a little behind, in bytes of the segment being filled.
 const LITTLE_BEHIND: u64 = 16 << 20;
 
 /// Fills a new file of `bytes` bytes, or a part of it when the journal cannot wait, and syncs it.
@@ -57,7 +57,7 @@ pub(super) fn fill(shared: &Shared, here: &JournalShared, file: &dyn FsFile, byt
     file.sync_data()
 }
 
-/// How far the next segment is.
+/// Fill progress of the next segment.
 #[derive(Clone, Copy, Debug)]
 struct Fill {
     /// Filled up to here, of so many bytes.
@@ -68,8 +68,8 @@ struct Fill {
 }
 
 impl Fill {
-    /// How many bytes to write next, given the room that the active segment has left, and whether to rest after that. The fill
-    /// is to be done when four fifths of the room are used.
+    /// Returns the number of bytes to write next, given the room that the active segment has left, and true if a rest
+    /// is to follow. The fill is to be done when four fifths of the room are used.
     fn next(&self, room: u64) -> (usize, bool) {
         let used = self.whole.saturating_sub(room);
         if used == 0 {

@@ -13,7 +13,7 @@ use super::{Journal, Placed};
 use crate::queue::Op;
 use crate::stats::bump;
 
-/// Whether an op has a record in the journal.
+/// True if an op has a record in the journal.
 pub(super) fn is_written(op: &Op) -> bool {
     !matches!(op, Op::Entry { ledger, .. } if ledger.durability == Durability::Bypass)
 }
@@ -36,7 +36,7 @@ pub(super) fn body_crc(op: &Op) -> u32 {
     }
 }
 
-/// Whether an op should be done soon.
+/// True if an op should be done soon.
 pub(super) fn is_urgent(op: &Op) -> bool {
     match op {
         Op::Entry { ledger, .. } | Op::Create { ledger, .. } | Op::Seal { ledger, .. } => {

@@ -1,4 +1,4 @@
-//! What a journal does when nothing is queued, and how it ends.
+//! Work of a journal when nothing is queued, and its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl Journal {
-    /// Whether async appends have waited for their sync long enough.
+    /// True if async appends have waited for their sync long enough.
     pub(super) fn is_sync_due(&self, now: Nanos) -> bool {
         let interval = nanos(self.shared.options.sync_interval);
         self.dirty_since.is_some_and(|since| now.since(since) >= interval)

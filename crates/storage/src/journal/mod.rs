@@ -46,7 +46,7 @@ pub(crate) use publish::on_deleted;
 use segments::Segment;
 use select::Selected;
 
-/// What a step did.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Something; there may be more.
@@ -67,11 +67,11 @@ pub(crate) struct Journal {
     number: usize,
     /// The segment being written; none when a start found no room for one.
     active: Option<Active>,
-    /// Where the segment before the active one ended.
+    /// End of the segment before the active one.
     previous: SegmentEnd,
     /// Taken from the queue, not yet written.
     pending: VecDeque<Op>,
-    /// One group's bytes. Grows to what groups need and goes when idle.
+    /// Bytes of a group. Grows to what groups need and is freed when idle.
     buf: AlignedBuf,
     /// The sequence number of the last group written.
     sequence: u64,
@@ -81,13 +81,13 @@ pub(crate) struct Journal {
     marked: u64,
     /// Bytes written since the store was opened, and what a start found that no checkpoint covers.
     written: u64,
-    /// Since when something is written and not synced.
+    /// Time of the first write that is not synced.
     dirty_since: Option<Nanos>,
-    /// When the last group began.
+    /// Start of the last group.
     worked_at: Nanos,
     /// For how many it was.
     sharing: GroupSharing,
-    /// Since when entries wait for room on a full device.
+    /// Time since which entries wait for room on a full device.
     short_since: Option<Nanos>,
     /// Per ledger what a group adds; kept for its memory.
     touched: publish::TouchedLedgers,
@@ -97,13 +97,13 @@ pub(crate) struct Journal {
 struct Active {
     file: Arc<SegmentFile>,
     file_bytes: u64,
-    /// Where the next group begins; a multiple of the block size.
+    /// Offset of the next group; a multiple of the block size.
     end: u64,
     /// The header was written but no sync has followed.
     header_unsynced: bool,
     /// The preparer is told when less room than this is left; that was done when it is 0.
     tell_at_room: u64,
-    /// It was the reserve.
+    /// True if it was the reserve.
     is_reserve: bool,
 }
 
@@ -117,7 +117,7 @@ struct Placed {
 /// For how many a group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GroupSharing {
-    /// One record.
+    /// Single record.
     Alone,
     /// Several entries of one ledger.
     OneLedger,
@@ -162,12 +162,12 @@ impl Journal {
         }
     }
 
-    /// What others see of this journal.
+    /// Returns the shared state of this journal.
     fn here(&self) -> &JournalShared {
         &self.shared.journals[self.number]
     }
 
-    /// One round. `now` only decides about waiting, syncing late and marking.
+    /// Runs a round. `now` only decides about waiting, syncing late and marking.
     pub(crate) fn step(&mut self, now: Nanos) -> Step {
         match self.try_step(now) {
             Ok(step) => step,
@@ -179,9 +179,9 @@ impl Journal {
         }
     }
 
-    /// How long the next group should wait for more entries: groups that could be shared begin some time apart, because each
-    /// costs the same, and wakes all writers, however little is in it. Who writes to one ledger is woken once, so that is half
-    /// the time. A single writer never waits.
+    /// Returns the time that the next group should wait for more entries: groups that could be shared begin some time
+    /// apart, because each costs the same, and wakes all writers, however few entries it has. The writer of a single
+    /// ledger is woken once, so its pause is half as long. A single writer never waits.
     pub(crate) fn pause(&self, now: Nanos) -> Duration {
         let linger = match self.sharing {
             GroupSharing::Alone => return Duration::ZERO,
@@ -250,7 +250,7 @@ impl Journal {
         self.room().saturating_sub(kept)
     }
 
-    /// What the active segment has left, with a group header allowed for.
+    /// Returns the room left in the active segment, with a group header allowed for.
     fn rooms(&self) -> Room {
         Room {
             entries: self.entries_limit().saturating_sub(GROUP_HEADER_BYTES),
@@ -325,7 +325,8 @@ impl Journal {
         Ok(())
     }
 
-    /// What could not be written is answered with the rest, by [`fail_everything`](Self::fail_everything).
+    /// Puts back what could not be written; it is answered with the rest, by
+    /// [`fail_everything`](Self::fail_everything).
     fn put_back(&mut self, group: Vec<Placed>) {
         for placed in group.into_iter().rev() {
             self.pending.push_front(placed.op);
@@ -461,7 +462,7 @@ impl Journal {
     }
 }
 
-/// What a group's entries count for in the write cache.
+/// Returns the cost of a group's entries in the write cache, in bytes.
 fn group_cost(group: &[Placed]) -> u64 {
     let cost = |placed: &Placed| match &placed.op {
         Op::Entry { payload, .. } => chunk::cost(payload.len()),

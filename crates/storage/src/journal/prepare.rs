@@ -26,7 +26,7 @@ use crate::removals::Removals;
 use crate::shared::{JournalShared, Pace, Part, Prepared, Shared, Spare};
 use crate::stats::bump;
 
-/// How long to wait before trying again what the system refused.
+/// Pause before trying again what the system refused.
 const RETRY: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
@@ -187,7 +187,7 @@ impl Preparer {
         }
     }
 
-    /// What passes is tried again, anything else is final.
+    /// Handles an error of the system: a transient one is tried again, any other is final.
     fn on_refused(&self, what: String, error: io::Error, now: Nanos) -> Pace {
         if is_transient(&error) {
             let fault = StorageFault::transient(what, error);
@@ -198,8 +198,8 @@ impl Preparer {
         Pace::Again
     }
 
-    /// Whether no spare would do but the file of an old segment may become one in time: some are not needed any more once
-    /// they are flushed, and there is much room in the active one.
+    /// True if no spare is large enough but the file of an old segment may become one in time: some are not needed
+    /// any more once they are flushed, and there is much room in the active one.
     fn may_come_back(&self, wanted: u64) -> bool {
         let here = self.here();
         if here.supply().has_spare(wanted) {
@@ -343,7 +343,8 @@ pub(crate) fn prepare_first(shared: &Shared, number: usize) -> io::Result<Prepar
     create(shared, &shared.journals[number], bytes)
 }
 
-/// How much of a journal's reserve entries of background ledgers may take: the header and half of it are not for them.
+/// Returns the part of a journal's reserve that entries of background ledgers may use, in bytes: the header and half
+/// of the reserve are not for them.
 pub(crate) fn reserve_room(shared: &Shared) -> usize {
     let bytes = usize::try_from(shared.options.journal_reserve_bytes / 2).unwrap_or(0);
     bytes.saturating_sub(2 * shared.block_bytes())

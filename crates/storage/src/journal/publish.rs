@@ -18,11 +18,11 @@ use crate::queue::Op;
 use crate::shared::Shared;
 use crate::stats::bump;
 
-/// What one group adds to each ledger. The same group always comes out in the same order, so that a simulated history can be
-/// repeated; the ids are the engine's own, so no client can make them collide.
+/// Additions of one group to each ledger. The same group always has the same order, so that a simulated history can
+/// be repeated; the ids are the engine's own, so no client can make them collide.
 pub(super) type TouchedLedgers = HashMap<LedgerId, Touched, BuildHasherDefault<DefaultHasher>>;
 
-/// What one group adds to one ledger.
+/// Additions of one group to one ledger.
 #[derive(Debug)]
 pub(super) struct Touched {
     ledger: Arc<Ledger>,

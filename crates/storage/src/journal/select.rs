@@ -1,7 +1,7 @@
-//! What makes up the next group, and what still goes when entries must wait.
+//! Selection of the next group, and of the ops that may pass while entries must wait.
 //!
-//! Entries wait for a segment and for room in the write cache. Facts may pass entries of *other* ledgers, and may use the
-//! reserve at the end of the active segment, so that ledgers can be deleted and room be made.
+//! Entries wait for a segment and for room in the write cache. Facts may pass entries of *other* ledgers, and may use
+//! the reserve at the end of the active segment, so that ledgers can be deleted and room be made.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{Journal, Placed, Step};
 use crate::chunk;
 use crate::queue::{Op, Refused};
 
-/// How many bytes of a group each kind of op may use.
+/// Maximum bytes of a group for each kind of op.
 struct Limits {
     facts: usize,
     entries: usize,
@@ -46,7 +46,7 @@ impl Limits {
     }
 }
 
-/// What goes although entries wait.
+/// Ops that are written although entries wait.
 #[derive(Debug, Default)]
 struct Facts {
     group: Vec<Placed>,
@@ -195,7 +195,7 @@ impl Journal {
         Ok(false)
     }
 
-    /// What goes although entries wait.
+    /// Selects the ops that are written although entries wait.
     fn select_facts(&mut self) -> Facts {
         let limits = Limits::of(self);
         let here = &self.shared.journals[self.number];

@@ -12,7 +12,7 @@ use pharos_storage_format::names::{SPARE, file_name, parse};
 
 use crate::shared::{JournalShared, Shared, Spare};
 
-/// Whether a file of this length is worth keeping.
+/// True if a file of this length is worth keeping.
 pub(super) fn is_full(shared: &Shared, file_bytes: u64) -> bool {
     file_bytes >= shared.options.segment_bytes.next_multiple_of(4096)
 }

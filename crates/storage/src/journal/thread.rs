@@ -8,13 +8,14 @@ use pharos_runtime::clock;
 use super::{Journal, Step};
 use crate::stats::bump;
 
-/// How much nicer than others the journal is treated, on the system's scale. All publishers wait for it.
+/// Scheduling priority (nice value) of the journal, above that of other threads. All publishers wait for it.
 const PRIORITY: i32 = -10;
 
-/// How often a journal without a segment or room looks after its late syncs.
+/// Interval at which a journal without a segment or room checks its late syncs.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// How late the system may wake the thread from a pause, in nanoseconds; its own 50 us would be a good part of a pause.
+/// Maximum delay of the system's wake-up from a pause, in nanoseconds; its default of 50 us would be a good part of a
+/// pause.
 const TIMER_SLACK_NANOS: u64 = 1_000;
 
 /// Runs until the store stops or is poisoned.

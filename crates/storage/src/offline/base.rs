@@ -11,11 +11,11 @@ use super::dirs::{Dir, VersionState};
 use super::findings::{Effect, Finding, Remedy};
 use super::{Offline, OfflineError};
 
-/// Where the truth about the logs comes from.
+/// Source and state of the checkpoint.
 #[derive(Debug)]
 pub(super) enum BaseState {
     Whole(Checkpoint),
-    /// One copy in the file is damaged, here.
+    /// A copy in the file is damaged, at this offset.
     OneCopy(Checkpoint, u64),
     /// The file is gone or damaged in both copies, but its successor was complete and only not renamed.
     Unfinished(Checkpoint),
@@ -148,7 +148,7 @@ fn find_successor(fs: &dyn Fs, journals: &[Dir], ledgers: &[Dir], first: &Dir, b
         .push(Finding::new(Effect::DoesNotOpen, &base.path, 0, what).remedy(remedy));
 }
 
-/// Whether everything is there that a checkpoint needs: its logs, and the journals from its marks on.
+/// True if everything exists that a checkpoint needs: its logs, and the journals from its marks on.
 fn can_follow(fs: &dyn Fs, found: &Checkpoint, journals: &[Dir], ledgers: &[Dir]) -> bool {
     let log_there = |end: &LogEnd| {
         let dir = ledgers.get(end.dir as usize)?;
@@ -215,7 +215,7 @@ fn missing_dirs(found: &Checkpoint, journals: &[Dir], ledgers: &[Dir]) -> Vec<Fi
     all
 }
 
-/// Whether a missing file is what an error says.
+/// True if the error says that a file is missing.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }

@@ -23,7 +23,7 @@ use crate::Options;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VersionState {
     Whole,
-    /// One of its copies is damaged, here.
+    /// A copy is damaged, at this offset.
     OneCopy(u64),
     Damaged,
     Missing,
@@ -35,7 +35,7 @@ pub(super) struct Dir {
     pub(super) path: PathBuf,
     pub(super) role: Role,
     pub(super) number: u32,
-    /// What is in it.
+    /// Names of the files in it.
     pub(super) names: Vec<String>,
     pub(super) version: VersionState,
     /// Read, or proven otherwise; none for a directory in which nothing is.
@@ -50,7 +50,7 @@ impl Dir {
         ids
     }
 
-    /// Whether a file is in it that only a store in use makes.
+    /// True if it contains a file that only a store in use makes.
     pub(super) fn has_data(&self) -> bool {
         let ours = |name: &String| {
             [SEGMENT, LOG, INDEX]
@@ -181,7 +181,7 @@ fn look(
     Ok(dir)
 }
 
-/// Whether the directories that say whose they are belong together.
+/// Checks that the directories that name their store belong together.
 fn check_ids(all: &[Dir]) -> Result<(), OfflineError> {
     let store_id = all
         .iter()
@@ -244,7 +244,7 @@ fn complete(fs: &dyn Fs, all: &mut [Dir]) -> Result<(), OfflineError> {
     Ok(())
 }
 
-/// Whether some file of a directory carries the mark that follows from `superblock`, or no file could.
+/// True if some file of a directory carries the mark that follows from `superblock`, or no file could.
 fn proves(fs: &dyn Fs, dir: &Dir, superblock: Superblock) -> bool {
     let block = superblock.block_bytes as usize;
     let start = |id, ending| {

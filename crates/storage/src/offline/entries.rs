@@ -23,7 +23,7 @@ pub struct EntryView<'a> {
     pub count: u64,
     /// The file that has it, or should.
     pub file: &'a Path,
-    /// Where its record begins.
+    /// Offset of its record.
     pub byte_offset: u64,
     /// Its bytes; none when they cannot be read.
     pub payload: Option<&'a [u8]>,

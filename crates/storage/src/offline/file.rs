@@ -51,15 +51,15 @@ impl From<&str> for Value {
 /// A part of a decoded file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// What it is.
+    /// Kind of the part.
     pub kind: &'static str,
-    /// Where in the file it begins.
+    /// Offset in the file.
     pub byte_offset: u64,
-    /// How long it is.
+    /// Length, in bytes.
     pub bytes: u64,
-    /// It is as it was written.
+    /// True if it is as it was written.
     pub whole: bool,
-    /// What it says.
+    /// Decoded fields.
     pub fields: Vec<(&'static str, Value)>,
 }
 
@@ -146,7 +146,7 @@ impl Offline {
 struct Opened<'a> {
     fs: &'a dyn Fs,
     path: PathBuf,
-    /// Of its directory, when there is one.
+    /// Superblock of its directory, if there is one.
     superblock: Option<Superblock>,
 }
 

@@ -1,4 +1,4 @@
-//! What a check says.
+//! Findings of a check.
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +7,18 @@ use pharos_types::LedgerId;
 /// The most findings that are kept; of the others only the number is known.
 const FINDINGS_MAX: usize = 10_000;
 
-/// What something means for the data.
+/// Effect of a finding on the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// Nothing is lost by it.
     Harmless,
-    /// It may hide entries or ledgers; which ones cannot be told.
+    /// May hide entries or ledgers; which ones cannot be determined.
     MayHide,
     /// The store does not open while it is so.
     DoesNotOpen,
 }
 
-/// What puts something right.
+/// Remedy for a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// Nothing that this program can do.
@@ -34,15 +34,15 @@ pub enum Remedy {
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it means.
+    /// Effect on the data.
     pub effect: Effect,
-    /// What helps.
+    /// Remedy for it.
     pub remedy: Remedy,
     /// The file, or a directory where a file is missing.
     pub file: PathBuf,
-    /// Where in the file it begins.
+    /// Offset in the file.
     pub byte_offset: u64,
-    /// How long it is in bytes; 0 when that means nothing.
+    /// Length, in bytes; 0 if that means nothing.
     pub bytes: u64,
     /// The ledger that it concerns, when that is known.
     pub ledger: Option<LedgerId>,
@@ -97,17 +97,17 @@ pub struct LostEntries {
     pub ledger: LedgerId,
     /// The first one.
     pub first: u64,
-    /// How many.
+    /// Number of entries.
     pub count: u64,
     /// The file that has, or should have, the first of them; a directory when no file is known.
     pub file: PathBuf,
-    /// Where in it the damage begins.
+    /// Offset of the damage in the file.
     pub byte_offset: u64,
-    /// Why they cannot be read.
+    /// Reason why they cannot be read.
     pub what: &'static str,
 }
 
-/// What was read for a report.
+/// Totals of what was read for a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Bytes of journals and logs, as far as they hold data.
@@ -124,15 +124,15 @@ pub struct Totals {
     pub runs: u64,
     /// Ledgers that exist.
     pub ledgers: u64,
-    /// Of these, sealed.
+    /// Number of sealed ledgers.
     pub sealed: u64,
     /// Entries that exist or should.
     pub entries: u64,
-    /// Of these, lost.
+    /// Number of lost entries.
     pub entries_lost: u64,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Entries that cannot be read, by ledger and entry.
@@ -143,9 +143,9 @@ pub struct Report {
     pub ledgers: Vec<(LedgerId, u64)>,
     /// Everything else, the worst first.
     pub findings: Vec<Finding>,
-    /// How many further findings were left out.
+    /// Number of further findings that were left out.
     pub findings_left_out: u64,
-    /// How much was looked at.
+    /// Totals of what was read.
     pub totals: Totals,
     /// The store could be read as a whole; otherwise only `findings` means something.
     pub complete: bool,

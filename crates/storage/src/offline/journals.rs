@@ -28,7 +28,7 @@ pub(super) struct Segment {
     pub(super) header: Option<SegmentHeader>,
 }
 
-/// One journal.
+/// Journal of the store.
 #[derive(Debug)]
 pub(super) struct Journal {
     pub(super) number: usize,
@@ -41,7 +41,7 @@ pub(super) struct Journal {
     pub(super) clean: bool,
 }
 
-/// Where in a journal something is.
+/// Location within a journal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JournalPlace<'a> {
     pub(super) journal: usize,
@@ -49,7 +49,7 @@ pub(super) struct JournalPlace<'a> {
     pub(super) segment: u32,
 }
 
-/// Who is told what is in a journal behind its mark, in order.
+/// Receiver of the content of a journal behind its mark, in order.
 pub(super) trait Visitor {
     /// A record; no body when that is damaged.
     fn record(
@@ -127,7 +127,7 @@ impl Journal {
         u64::from(self.superblock.block_bytes)
     }
 
-    /// How many segments lie wholly before the mark.
+    /// Returns the number of segments that lie wholly before the mark.
     pub(super) fn old(&self) -> usize {
         self.segments
             .partition_point(|segment| segment.file.id < self.mark.segment)
@@ -141,7 +141,7 @@ impl Journal {
         }
     }
 
-    /// Where a segment's data ends, when the next one says so.
+    /// Returns the end of a segment's data, if the next one states it.
     fn known_end(&self, at: usize) -> Option<u64> {
         let next = self.segments.get(at + 1)?.header?;
         let this = self.segments.get(at)?;
@@ -240,7 +240,7 @@ impl Journal {
         };
     }
 
-    /// Whether a segment follows the one before it, or the mark.
+    /// Checks that a segment follows the one before it, or the mark.
     fn check_chain(&self, segment: &Segment, first: bool, previous: SegmentEnd, visitor: &mut dyn Visitor) {
         let Some(header) = segment.header else { return };
         let missing = if first {
@@ -322,7 +322,7 @@ impl Journal {
     }
 }
 
-/// What is shared with a caller that only wants the records.
+/// Opens the journals; shared with a caller that only wants the records.
 pub(super) fn open_all(
     fs: &Arc<dyn Fs>,
     dirs: &[Dir],

@@ -25,7 +25,7 @@ use super::{Offline, OfflineError};
 pub(super) enum IndexState {
     Whole,
     Missing,
-    /// Not whole, or not up to the end of its log; the first bad batch is here.
+    /// Incomplete, or not up to the end of its log; the first bad batch is at this offset.
     Damaged(u64),
 }
 
@@ -51,7 +51,7 @@ pub(super) struct BadEntries {
     pub(super) byte_offset: u64,
 }
 
-/// What a walk through a run meets, in order.
+/// Item of a walk through a run, in order.
 pub(super) enum Found<'a> {
     /// An entry, where its record begins, and its payload.
     Entry(u64, u64, &'a [u8]),

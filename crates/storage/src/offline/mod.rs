@@ -43,7 +43,7 @@ pub use repair::{PlannedAction, Refusal, RepairPlan};
 use base::{Base, BaseState};
 use dirs::Dir;
 
-/// Why a store could not be looked at.
+/// Reason why a store could not be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
     /// A broker has it open.
@@ -67,13 +67,13 @@ pub enum OfflineError {
     Unusable {
         /// The directory or file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         what: String,
     },
     /// The system refused.
     #[error("cannot {what} {}", .path.display())]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
         /// On which file.
         path: PathBuf,
@@ -97,7 +97,7 @@ impl OfflineError {
     }
 }
 
-/// What may be done to a store.
+/// Permitted access to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Nothing is made, written or removed.
@@ -106,7 +106,7 @@ pub enum Access {
     Change,
 }
 
-/// How far a long look is.
+/// Progress of a long inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes read.
@@ -115,7 +115,7 @@ pub struct Progress {
     pub bytes_total: u64,
 }
 
-/// Who is told how far a look is. Called about once per MiB.
+/// Callback for the progress of an inspection. Called about once per MiB.
 pub type OnProgress<'a> = &'a mut dyn FnMut(Progress);
 
 /// A store that is not open, locked so that it stays so.
@@ -164,7 +164,7 @@ impl Offline {
         })
     }
 
-    /// What the store goes on from, unless nothing whole is left of it.
+    /// Returns the checkpoint that the store continues from, unless no complete one is left.
     fn checkpoint(&self) -> Option<&Checkpoint> {
         match &self.base.state {
             BaseState::Whole(found) | BaseState::OneCopy(found, _) | BaseState::Unfinished(found) => {

@@ -1,4 +1,4 @@
-//! What is in a store and where.
+//! Overview of the content of a store, and its locations.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub struct Overview<'a> {
     pub(super) survey: Survey,
 }
 
-/// What a segment is to a start.
+/// Use of a segment at a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentUse {
     /// Wholly before the mark: nothing needs it.
@@ -30,7 +30,7 @@ pub enum SegmentUse {
     Replayed {
         /// Byte offset of the first group behind the mark.
         from: u64,
-        /// Where its data ends.
+        /// End of its data.
         end: u64,
     },
     /// Room that was never used.
@@ -44,7 +44,7 @@ pub struct SegmentView {
     pub file: PathBuf,
     /// Length of the file.
     pub bytes: u64,
-    /// What it is for.
+    /// Use of the segment.
     pub usage: SegmentUse,
 }
 
@@ -74,7 +74,7 @@ pub struct LogView {
     pub dir: u32,
     /// Its number.
     pub log: u32,
-    /// Where its data ends; none when the file is gone.
+    /// End of its data, in bytes; none if the file is gone.
     pub bytes: Option<u64>,
     /// Bytes of it that ledgers need.
     pub live_bytes: u64,
@@ -89,7 +89,7 @@ pub struct LogView {
 pub struct LedgerView {
     /// Its id.
     pub id: LedgerId,
-    /// How durable its appends are.
+    /// Durability of its appends.
     pub durability: Durability,
     /// The number of its journal.
     pub journal: u16,
@@ -101,7 +101,7 @@ pub struct LedgerView {
     pub entries: u64,
     /// Payload bytes, logs and journal together.
     pub bytes: u64,
-    /// Of the entries: how many only a journal has.
+    /// Number of entries that only a journal has.
     pub in_journal: u64,
     /// Runs in the logs.
     pub runs: usize,
@@ -116,11 +116,11 @@ pub struct RunView {
     pub file: PathBuf,
     /// The first entry.
     pub first: u64,
-    /// How many.
+    /// Number of entries.
     pub count: u64,
-    /// Where the first record begins.
+    /// Offset of the first record.
     pub byte_offset: u64,
-    /// Where the last record ends.
+    /// End of the last record.
     pub byte_end: u64,
 }
 
@@ -167,7 +167,7 @@ impl Overview<'_> {
         self.survey.ledger_next
     }
 
-    /// How much there is. Bytes count journals only.
+    /// Returns the totals. Bytes count journals only.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let entries_lost = self.survey.lost.iter().map(|lost| lost.count).sum();
@@ -177,7 +177,7 @@ impl Overview<'_> {
         }
     }
 
-    /// What was not as it should be, as far as it was met.
+    /// Returns the findings so far.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.survey.findings.all
@@ -246,13 +246,13 @@ impl Overview<'_> {
         self.survey.ledgers.values().map(ledger_view)
     }
 
-    /// One ledger.
+    /// Returns a ledger.
     #[must_use]
     pub fn ledger(&self, id: LedgerId) -> Option<LedgerView> {
         self.survey.ledgers.get(&id.0).map(ledger_view)
     }
 
-    /// Where the entries of a ledger are that are in the logs.
+    /// Returns the runs of a ledger: the locations of its entries in the logs.
     #[must_use]
     pub fn runs(&self, id: LedgerId) -> Vec<RunView> {
         let Some(ledger) = self.survey.ledgers.get(&id.0) else {

@@ -22,7 +22,7 @@ use super::logs::{self, IndexState};
 use super::survey::{Meter, Survey};
 use super::{Access, Offline, OfflineError, OnProgress};
 
-/// How much is copied at once.
+/// Size of a copy step, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Something that a repair would do.
@@ -32,7 +32,7 @@ pub struct PlannedAction {
     pub file: PathBuf,
     /// A sentence for a person.
     pub what: String,
-    /// Where what is there now goes; none when nothing is there.
+    /// Path to which the present file is moved; none if there is no file.
     pub backup: Option<PathBuf>,
     action: Action,
 }
@@ -51,16 +51,16 @@ enum Action {
 pub struct Refusal {
     /// The file.
     pub file: PathBuf,
-    /// What is wrong, and why it stays so.
+    /// Description of the damage, and the reason why it is not repaired.
     pub why: String,
 }
 
-/// What a repair would do and what it would not.
+/// Actions of a repair, and the damage that it leaves alone.
 #[derive(Clone, Debug, Default)]
 pub struct RepairPlan {
     /// In this order.
     pub actions: Vec<PlannedAction>,
-    /// What stays as it is.
+    /// Damage that is not repaired.
     pub refused: Vec<Refusal>,
 }
 
@@ -111,7 +111,7 @@ fn free_name(fs: &dyn Fs, file: &Path, ending: &str) -> PathBuf {
 }
 
 impl Offline {
-    /// What [`repair`](Self::repair) would do. Changes nothing; reads as much as [`check`](Self::check).
+    /// Plans what [`repair`](Self::repair) would do. Changes nothing; reads as much as [`check`](Self::check).
     ///
     /// # Errors
     /// As for `check`.
@@ -409,7 +409,7 @@ impl Offline {
     }
 }
 
-/// What is lost stays lost, and is said.
+/// Lists losses as not repairable.
 fn refuse_losses(survey: &Survey, plan: &mut RepairPlan) {
     for lost in &survey.lost {
         let last = lost.first + lost.count - 1;

@@ -1,4 +1,4 @@
-//! What a start of the store would know: ledgers, where their entries are, and what is missing.
+//! State of the store as a start would find it: ledgers, the locations of their entries, and what is missing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ impl LedgerSurvey {
         missing
     }
 
-    /// What explains that an entry is missing.
+    /// Returns the damage that explains a missing entry.
     fn spot(&self, entry: u64) -> Option<&Spot> {
         let gap = self.gaps.iter().find(|gap| (gap.0..gap.1).contains(&entry));
         gap.map(|gap| &gap.2)
@@ -359,7 +359,8 @@ impl Survey {
         self.check_bytes(offline, &payload_bytes);
     }
 
-    /// Whether the checkpoint's payload bytes are those of the records, for ledgers of which nothing is missing.
+    /// Checks that the checkpoint's payload bytes match those of the records, for ledgers of which nothing is
+    /// missing.
     fn check_bytes(&mut self, offline: &Offline, payload_bytes: &HashMap<u64, u64>) {
         let hurt: HashSet<u64> = self.lost.iter().map(|lost| lost.ledger.0).collect();
         for ledger in self.ledgers.values().filter(|ledger| !hurt.contains(&ledger.id)) {
@@ -377,10 +378,10 @@ impl Survey {
     }
 }
 
-/// Where a run begins in its log, its ledger and its first entry.
+/// Start of a run in its log, its ledger and its first entry.
 type RunPlace = (u32, u64, u64);
 
-/// Of a damaged stretch in a log: the entries that no journal has.
+/// Returns the entries in a damaged stretch of a log that no journal has.
 fn lost_of(ledger: &LedgerSurvey, file: &Path, bad: logs::BadEntries) -> Vec<LostEntries> {
     let mut lost = Ranges::of(bad.first, bad.end.min(ledger.end));
     for (first, end) in ledger.live.iter() {

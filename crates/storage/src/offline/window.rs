@@ -5,10 +5,10 @@ use bytes::Bytes;
 use pharos_runtime::fs::FsFile;
 use pharos_storage_format::file::read_up_to;
 
-/// How much is read at once.
+/// Size of a read, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// In what steps a place that the device cannot read is passed over.
+/// Size of the steps in which an unreadable range is skipped, in bytes.
 const STEP_BYTES: usize = 4096;
 
 /// A piece of a file in memory. What the device cannot read is zeros, and so becomes damage like any other.
@@ -16,7 +16,7 @@ pub(super) struct Window<'a> {
     file: &'a dyn FsFile,
     chunk: Bytes,
     chunk_at: u64,
-    /// What the device said when it first refused, and where.
+    /// Offset and error of the first failed read.
     pub(super) refused: Option<(u64, std::io::Error)>,
 }
 

@@ -15,12 +15,12 @@ use super::stage;
 use super::{beside, end_of_log};
 use crate::shared::{LedgerDir, Shared};
 
-/// How far to read behind a job, in extents.
+/// Distance to read ahead behind a job, in extents.
 const AHEAD_EXTENTS: u32 = 32;
-/// How many of the last jobs say how many readers there are.
+/// Number of recent jobs from which the number of readers is estimated.
 const RECENT: usize = 16;
 
-/// What one thread reads ahead.
+/// Ranges that one thread reads ahead.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     ranges: VecDeque<Ahead>,
@@ -29,7 +29,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Whether there is nothing to read ahead.
+    /// True if there is nothing to read ahead.
     pub(super) fn is_idle(&self) -> bool {
         self.ranges.is_empty()
     }

@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-/// Where a record begins: directory, log, byte.
+/// Location of the start of a record: directory, log, byte.
 pub(super) type CarryKey = (u16, u32, u64);
 
 /// The starts, of a bounded size.
@@ -34,7 +34,7 @@ impl Carries {
         }
     }
 
-    /// What they keep, in bytes.
+    /// Returns the size of the kept starts, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

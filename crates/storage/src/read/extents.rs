@@ -36,20 +36,20 @@ const _: () = assert!(PieceSize::Small.bytes() as u64 == EXTENT_BYTES);
 /// Memory that pieces may take beyond what the cache holds, in bytes: they are with those who read, or free.
 const BEYOND_CACHE_BYTES: usize = 64 << 20;
 
-/// How often it is looked for what is not used.
+/// Interval of the search for unused extents.
 const LOOK_PAUSE: Duration = Duration::from_secs(10);
 
-/// Which extent: directory, log, number.
+/// Extent: directory, log, number.
 pub(crate) type Key = (u16, u32, u32);
 
 /// Bytes of a spent piece that no reader may have been given: where two runs meet, each of them is waited for.
 const SPENT_SLACK: u64 = 1024;
 
-/// What starts of records may take of the cache.
+/// Share of the cache for starts of records: one part in this many.
 const CARRIES_PART: u64 = 4;
 
-/// How much longer than others a piece stays that waits for its reader: so many uses for each extent that fits into the
-/// cache. One that is read and handed out is about three uses.
+/// Extra time in the cache for a piece that waits for its reader: this many uses for each extent that fits into the
+/// cache. A piece that is read and handed out is about three uses.
 const WAITS: u64 = 6;
 
 #[derive(Debug)]
@@ -61,12 +61,12 @@ struct Held {
     used: u64,
     /// Bytes of it that were handed out, some perhaps to more than one reader.
     handed_out: u64,
-    /// It was looked at when it was spent already.
+    /// True if it was used again after it was spent.
     is_wanted_again: bool,
 }
 
 impl Held {
-    /// Whether next to nothing of it is left unread.
+    /// True if next to nothing of it is left unread.
     fn is_spent(&self) -> bool {
         self.handed_out + SPENT_SLACK >= self.bytes.len() as u64
     }
@@ -76,15 +76,17 @@ impl Held {
 struct HeldExtents {
     /// By the first extent.
     held: HashMap<Key, Held>,
-    /// Which goes when: by the use that it was put, and what waits for its reader later by so many uses.
+    /// Eviction order: by the use at which a piece was put; pieces that wait for their reader later by a number of
+    /// uses.
     order: BTreeSet<(u64, Key)>,
-    /// Those of them that are spent, and their bytes.
+    /// Spent pieces, and their bytes.
     spent_order: BTreeSet<(u64, Key)>,
     spent_bytes: u64,
     spent: Spent,
     carries: Carries,
     clock: u64,
-    /// What `clock` was at the last look but one, and at the last, for [`Extents::age`]; and when that was.
+    /// Values of `clock` at the last look but one, and at the last, for [`Extents::age`]; and the time of the last
+    /// look.
     marks: [u64; 2],
     looked_at: Nanos,
     bytes: u64,
@@ -95,7 +97,7 @@ struct HeldExtents {
 pub(crate) struct Extents {
     state: Mutex<HeldExtents>,
     bytes_max: u64,
-    /// How many uses later a piece goes that waits for its reader.
+    /// Number of uses by which the eviction of a piece that waits for its reader is delayed.
     wait: u64,
     /// As the state says; for statistics.
     bytes: AtomicU64,
@@ -139,12 +141,13 @@ impl Extents {
         Some((first.2, bytes))
     }
 
-    /// Whether anything is known of an extent.
+    /// True if the extent is in the cache.
     pub(crate) fn has(&self, key: Key) -> bool {
         self.lock().first_of(key).is_some()
     }
 
-    /// How many extents to read from one on that is not here, at most `count`: up to the first that is.
+    /// Returns the number of missing extents to read from this one on, at most `count`: up to the first that is
+    /// present.
     pub(crate) fn missing(&self, (dir, log, number): Key, count: u32) -> u32 {
         let state = self.lock();
         let here = |ahead: &u32| {
@@ -281,7 +284,7 @@ impl Extents {
             .saturating_add(BEYOND_CACHE_BYTES)
     }
 
-    /// Where buffers come from.
+    /// Returns the pool of buffers.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
@@ -291,12 +294,13 @@ impl Extents {
     }
 }
 
-/// How many extents a piece has; one at the end of a log may be short.
+/// Returns the number of extents in a piece; one at the end of a log may be short.
 pub(crate) fn extents_in(piece: &Bytes) -> u32 {
     (piece.len() as u64).div_ceil(EXTENT_BYTES) as u32
 }
 
-/// Whether a piece that begins with extent `first` has extent `number`, at least up to `end` counted from that one's start.
+/// True if a piece that begins with extent `first` has extent `number`, at least up to `end` counted from that one's
+/// start.
 pub(crate) fn reaches(first: u32, piece: &Bytes, number: u32, end: u64) -> bool {
     let before = number
         .checked_sub(first)
@@ -305,7 +309,7 @@ pub(crate) fn reaches(first: u32, piece: &Bytes, number: u32, end: u64) -> bool 
 }
 
 impl HeldExtents {
-    /// What is held: pieces and starts of records.
+    /// Returns the size of all that is held: pieces and starts of records.
     fn all_bytes(&self) -> u64 {
         self.bytes + self.carries.bytes()
     }

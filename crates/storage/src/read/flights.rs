@@ -44,7 +44,7 @@ impl Flights {
         None
     }
 
-    /// The same without waiting.
+    /// Begins a read without waiting.
     ///
     /// # Errors
     /// The number of the first extent behind the read that is in the way.
@@ -81,7 +81,7 @@ pub(crate) struct Flight<'a> {
 }
 
 impl Flight<'_> {
-    /// How many extents may be read.
+    /// Returns the number of extents that may be read.
     pub(crate) fn count(&self) -> u32 {
         self.range.end - self.range.first
     }

@@ -1,10 +1,10 @@
-//! One read call's part that is not in memory: walking from record to record through extents.
+//! Part of a read call that is not in memory: a walk from record to record through extents.
 //!
 //! A job goes forward only. A record that lies in one piece is handed out as a slice of it; one that crosses into the
 //! next is put together in `carry`. Every record is checked: it must be the one that is expected there, and whole.
 //!
-//! Where a header is not whole, the walk looks for the next one of the ledger (by salt and checksum), so that damage hides
-//! only the entry that it hit.
+//! Where a header is damaged, the walk looks for the next one of the ledger (by salt and checksum), so that damage
+//! hides only the entry that it hit.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -28,12 +28,12 @@ use super::pool::Pool;
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) file: Arc<LogFile>,
-    /// Where the run begins.
+    /// Start of the run.
     pub(crate) start: u64,
-    /// Where the walk begins, at a record's start, and the entry there.
+    /// Start of the walk, at a record's start, and the entry there.
     pub(crate) at: u64,
     pub(crate) entry: u64,
-    /// Where the run's last record ends, and the id after its entry.
+    /// End of the run's last record, and the id after its entry.
     pub(crate) end: u64,
     pub(crate) end_entry: u64,
 }
@@ -46,7 +46,7 @@ impl Span {
     }
 }
 
-/// What a job needs to go on.
+/// Resource that a job needs to continue.
 #[derive(Debug)]
 pub(crate) enum Need {
     /// This extent of this log, at least up to `end` (counted from the extent's start).
@@ -54,7 +54,8 @@ pub(crate) enum Need {
         file: Arc<LogFile>,
         number: u32,
         end: u64,
-        /// How many further extents hold what the job still wants of the run, and how many the run has.
+        /// Number of further extents with data that the job still wants of the run, and number of further extents of
+        /// the run.
         wanted: u32,
         further: u32,
         /// The extents that have nothing but the run.
@@ -63,16 +64,17 @@ pub(crate) enum Need {
     Done(Result<Found, ReadError>),
 }
 
-/// What a job found.
+/// Entries that a job found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) entries: Vec<ReadEntry>,
-    /// It has found all that it may: there is no room for one more entry.
+    /// True if there is no room for another entry.
     pub(crate) is_full: bool,
 }
 
 impl Need {
-    /// How many extents to read at once: what is wanted, and up to `ahead` in all as far as the run goes.
+    /// Returns the number of extents to read at once: what is wanted, and up to `ahead` in all as far as the run
+    /// goes.
     pub(crate) fn extents(&self, ahead: u32) -> u32 {
         match self {
             Self::Extent { wanted, further, .. } => {
@@ -100,7 +102,7 @@ pub(crate) struct Ahead {
     pub(crate) number: u32,
     /// The number after the last.
     pub(crate) end: u32,
-    /// Those that have nothing but one run.
+    /// Extents that have nothing but one run.
     pub(crate) inside: Range<u32>,
 }
 
@@ -120,7 +122,7 @@ pub(crate) struct ReadJob {
     carry: Vec<u8>,
     /// The pieces that `carry` is from: the first extent of each, and where it ends.
     carried: SmallVec<[(u32, u64); 2]>,
-    /// Where the records lie that the last piece completed and that were handed out.
+    /// Range of the records that the last piece completed and that were handed out.
     handed: Range<u64>,
     /// The walk lost its way at this place and looks for the next header.
     lost_at: Option<u64>,
@@ -164,7 +166,7 @@ impl ReadJob {
         Self::new(ledger, first, VecDeque::new(), 1, 1, &Arc::default())
     }
 
-    /// What the job needs now.
+    /// Returns what the job needs now.
     pub(crate) fn need(&mut self) -> Need {
         while let Some(span) = self.spans.front() {
             if self.full || self.failed.is_some() {
@@ -197,12 +199,12 @@ impl ReadJob {
         })
     }
 
-    /// Whether walking through it is too much for a thread that has other things to do.
+    /// True if walking through it takes too long for a thread that has other things to do.
     pub(crate) fn is_large(&self) -> bool {
         self.bytes_max > 2 * EXTENT_BYTES as usize
     }
 
-    /// What a reader that goes on behind a job that is done will want next, when that is likely: at most `extents`.
+    /// Returns the extents that a reader continuing after a finished job is likely to want next: at most `extents`.
     pub(crate) fn what_follows(&self, mut extents: u32) -> VecDeque<Ahead> {
         let mut all = VecDeque::new();
         if !self.full || self.bytes_max < STREAM_BYTES {
@@ -224,7 +226,7 @@ impl ReadJob {
         all
     }
 
-    /// Where the record begins that is wanted next, when the walk is there.
+    /// Returns the start of the next wanted record, if the walk has reached it.
     fn at(&self) -> Option<carries::CarryKey> {
         let span = self.spans.front()?;
         let is_there = span.entry == self.next && self.lost_at.is_none() && self.failed.is_none();
@@ -271,7 +273,7 @@ impl ReadJob {
         extents.leave(at, std::mem::take(&mut self.carry));
     }
 
-    /// Where the job goes on: log and byte.
+    /// Returns the position at which the job continues: log and byte.
     pub(super) fn position(&self) -> (u32, u64) {
         self.spans.front().map_or((0, 0), |span| (span.file.id, span.at))
     }
@@ -297,7 +299,8 @@ impl ReadJob {
         self.lost_at = None;
     }
 
-    /// Where the next entry's record begins, for a job that goes on there, as far as the walk has come to it.
+    /// Returns the start of the next entry's record, for a job that continues there, as far as the walk has reached
+    /// it.
     pub(crate) fn place(&self) -> Option<(u16, EntryStart)> {
         let (dir, log, at) = self.at()?;
         let place = EntryStart {
@@ -347,7 +350,7 @@ impl ReadJob {
         handed
     }
 
-    /// What was handed out of a piece and of those from which records crossed into it.
+    /// Returns the bytes handed out of a piece and of those from which records crossed into it.
     fn handed_out(&self, number: u32, end: u64) -> HandedOut {
         let pieces = self.carried.iter().copied().chain([(number, end)]);
         let part = |(number, end): (u32, u64)| {
@@ -402,7 +405,7 @@ impl ReadJob {
             .map_or(RECORD_HEADER_BYTES, |header| header.total_bytes())
     }
 
-    /// Whether a header can be the next of this run.
+    /// True if a header can be the next of this run.
     fn is_expected(&self, span: &Span, header: &RecordHeader) -> bool {
         let ours = header.kind == Kind::Entry && header.ledger == self.ledger.0;
         let place = if self.lost_at.is_some() {
@@ -465,7 +468,7 @@ impl ReadJob {
         self.full = self.found.len() >= self.entries_max || self.found_bytes >= self.bytes_max;
     }
 
-    /// Whether one more entry may be taken; the first always.
+    /// True if another entry may be taken; the first always.
     fn has_room(&self, body_bytes: u32) -> bool {
         let bytes = self.found_bytes.saturating_add(body_bytes as usize);
         self.found.is_empty() || (self.found.len() < self.entries_max && bytes <= self.bytes_max)

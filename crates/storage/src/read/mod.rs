@@ -51,7 +51,7 @@ pub(crate) const THREADS: usize = 4;
 /// Runs that one job looks at; the call goes on with the rest.
 const SPANS_MAX: usize = 16;
 
-/// What is to be done for a read call now.
+/// Next action for a read call.
 pub(crate) enum ReadPlan {
     /// Entries from memory; the call may go on behind them.
     Memory(Found),
@@ -237,8 +237,8 @@ pub(crate) fn run_inline(shared: &Shared, mut job: ReadJob) -> Answer {
     }
 }
 
-/// One of a directory's reader threads: runs until the queue is stopped. While one walks through what it read, the other
-/// one reads; and when nothing is to be done, it reads what the last job's reader will want next.
+/// Runs a reader thread of a directory until the queue is stopped. While one walks through what it read, the other
+/// one reads; when there is nothing to do, it reads ahead for the last job's reader.
 pub(crate) fn run(shared: &Shared, dir: usize) {
     pharos_runtime::stand_back();
     let dir = &shared.dirs[dir];
@@ -309,7 +309,7 @@ fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<Answer> {
     }
 }
 
-/// What the pace of reads goes by.
+/// Returns the inputs for the pace of reads.
 fn beside(shared: &Shared) -> Beside<'_> {
     Beside {
         groups: &shared.urgent_groups,
@@ -320,8 +320,8 @@ fn beside(shared: &Shared) -> Beside<'_> {
     }
 }
 
-/// How many extents a read may bring although less was asked for: so many that all that wait will find theirs still in the
-/// cache.
+/// Returns the number of extents that a read may bring although fewer were asked for: so many that all waiting jobs
+/// find theirs still in the cache.
 fn room_ahead(extents: &Extents, waiting: usize) -> u32 {
     let each = extents.room() / (waiting as u64 + 1);
     u32::try_from(each / EXTENT_BYTES).unwrap_or(EXTENTS_MAX)
@@ -394,13 +394,13 @@ fn arrived(shared: &Shared, job: &mut ReadJob, need: Need, found: io::Result<pac
     fresh
 }
 
-/// Where the log ends, as far as it may be read.
+/// Returns the end of the readable part of the log.
 fn end_of_log(shared: &Shared, file: &LogFile) -> u64 {
     let logs = shared.logs(usize::from(file.dir));
     logs.by_id.get(&file.id).map_or(0, |log| log.end)
 }
 
-/// What a read call has found so far and still wants.
+/// Progress of a read call: the entries found so far, and those still wanted.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) next: u64,
@@ -421,7 +421,7 @@ impl Wanted {
         }
     }
 
-    /// What may still be asked for: entries and bytes.
+    /// Returns the limits that are left: entries and bytes.
     pub(crate) fn left(&self) -> (usize, usize) {
         (
             self.entries_max.saturating_sub(self.found.len()),

@@ -1,4 +1,4 @@
-//! How hard a device may be read, given what the journals do meanwhile.
+//! Pace of reads from a device, given the load of the journals.
 //!
 //! ```text
 //!  journals idle    up to 1.5 MiB at once, all reader threads at the same time
@@ -6,11 +6,12 @@
 //!  busy, unsynced   128 KiB at once, one in flight
 //!  busy             the same, and not more a second than the options say
 //! ```
-//! A journal whose groups are not synced writes to the operating system, and hardly notices how many such reads there are: the limit
-//! would cost half of the rate and save nothing. Sizes are from measurements: two reads of 1 MiB in flight bring a device to what it can do and a journal on it to a
-//! halt; single reads of 128 KiB do not hurt a busy journal, and nearly reach the same rate. Groups that are not urgent do
-//! not count: cursors are stored after the fact, mostly those of the very readers. 1.5 MiB are what one of a hundred topics has in
-//! one place when the write cache was flushed, at its default size: less than that would be two reads, the second a small one.
+//! A journal whose groups are not synced writes to the operating system, and such reads hardly affect it, however
+//! many there are: the limit would cost half of the rate and save nothing. Sizes are from measurements: two reads of
+//! 1 MiB in flight reach the full rate of a device and block a journal on it; single reads of 128 KiB do not hurt a
+//! busy journal, and nearly reach the same rate. Groups that are not urgent do not count: cursors are stored after
+//! the fact, mostly those of the very readers. 1.5 MiB is the contiguous part of one of a hundred topics after a
+//! flush of the write cache at its default size: a smaller limit would need two reads, the second a small one.
 
 use pharos_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::io;
@@ -28,33 +29,33 @@ pub(crate) const EXTENTS_MAX: u32 = 12;
 /// Pieces that were read at once: the number of the first extent of each, and what is in it.
 pub(super) type Read = SmallVec<[(u32, Bytes); EXTENTS_MAX as usize]>;
 
-/// What the reads of a directory go by.
+/// Inputs for the pace of a directory's reads.
 pub(super) struct Beside<'a> {
     /// Urgent groups of all journals so far.
     pub(super) groups: &'a AtomicU64,
     /// Syncs of all journals so far.
     pub(super) syncs: &'a AtomicU64,
-    /// When the last one was written, on the monotonic clock; 0 for never.
+    /// Time of the last group, on the monotonic clock; 0 for never.
     pub(super) last_group: &'a AtomicU64,
     /// Counts the nanoseconds for which reads were held back.
     pub(super) paced_nanos: &'a AtomicU64,
-    /// What may be read beside a busy journal, in bytes a second; 0 is without limit.
+    /// Maximum read rate beside a busy journal, in bytes a second; 0 is without limit.
     pub(super) bytes_per_s: u64,
 }
 
-/// The same beside a few groups.
+/// Extents read at once beside a few groups.
 const LIGHT_EXTENTS: u32 = 4;
 
-/// How long after the last group a journal is idle, in nanoseconds.
+/// Time after the last group until a journal is idle, in nanoseconds.
 const IDLE_NANOS: u64 = 100_000_000;
-/// How often the rate of groups is looked at, in nanoseconds.
+/// Interval of measuring the rate of groups, in nanoseconds.
 const LOOK_NANOS: u64 = 50_000_000;
-/// So many groups a second make a journal busy.
+/// Groups a second that make a journal busy.
 const BUSY_GROUPS_PER_S: u64 = 200;
 /// With fewer syncs a second than this a busy journal hands its groups to the operating system.
 const UNSYNCED_PER_S: u64 = 20;
 
-/// What the journals do.
+/// Load of the journals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Journals {
     #[default]
@@ -65,7 +66,7 @@ enum Journals {
 }
 
 impl Journals {
-    /// How many extents may be read at once, and how many such reads may be in flight.
+    /// Returns the maximum number of extents per read, and of such reads in flight.
     fn bounds(self) -> (u32, usize) {
         match self {
             Self::Idle => (EXTENTS_MAX, usize::MAX),
@@ -86,10 +87,10 @@ pub(crate) struct Pacer {
 #[derive(Debug, Default)]
 struct ReadsInFlight {
     in_flight: usize,
-    /// When the next read may begin, on the monotonic clock.
+    /// Earliest start of the next read, on the monotonic clock.
     next: u64,
     journals: Journals,
-    /// When groups and syncs were counted, and how many there had been.
+    /// Time of the last count of groups and syncs, and the counts.
     looked_at: u64,
     groups: u64,
     syncs: u64,

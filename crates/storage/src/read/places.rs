@@ -1,9 +1,10 @@
-//! Where the reads of a directory ended, so that the reader goes on there.
+//! Ends of a directory's reads, so that the reader continues there.
 //!
-//! A run knows the place of one entry for every 128 KiB or so. To begin at such a point and walk to the entry that is wanted
+//! A run has a point for one entry in every 128 KiB or so. To begin at such a point and walk to the wanted entry
 //! takes the piece of log before it, which may have to be read again for nothing else.
 //!
-//! Always true: what is given is where that entry's record began; bounded, and forgotten in favour of later ones.
+//! Always true: a returned position is the start of that entry's record; the number is bounded, and later ones
+//! replace earlier ones.
 
 use std::sync::PoisonError;
 
@@ -13,7 +14,7 @@ use pharos_types::LedgerId;
 /// Places that are remembered: 128 KiB at most.
 const PLACES: usize = 4096;
 
-/// Where an entry's record begins.
+/// Start of an entry's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryStart {
     pub(crate) ledger: LedgerId,
@@ -39,7 +40,7 @@ impl Places {
         }
     }
 
-    /// Where in this log the record of an entry begins, if that is remembered.
+    /// Returns the start of an entry's record in this log, if it is remembered.
     pub(crate) fn get(&self, ledger: LedgerId, entry: u64, log: u32) -> Option<u32> {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let place = slots.get(slot_of(ledger, entry)).copied().flatten()?;

@@ -42,7 +42,8 @@ impl Pool {
         free.unwrap_or_else(|| Vec::with_capacity(EXTENT_BYTES as usize))
     }
 
-    /// What was put into a buffer; it returns to the pool, if it came from there, when all slices are gone.
+    /// Shares the content of a buffer; the buffer returns to the pool, if it came from there, when all slices are
+    /// gone.
     pub(crate) fn share(self: &Arc<Self>, buf: Vec<u8>) -> Bytes {
         if buf.capacity() != EXTENT_BYTES as usize {
             return buf.into();

@@ -27,7 +27,7 @@ pub(crate) struct Queued {
     _slot: OwnedSemaphorePermit,
 }
 
-/// What a thread is to do.
+/// Next action of a thread.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// This.
@@ -43,7 +43,7 @@ struct QueuedReads {
     by_ledger: HashMap<LedgerId, VecDeque<Queued>>,
     /// Ledgers with a job that waits, the next one first.
     turns: VecDeque<LedgerId>,
-    /// How many of the first are left of this round.
+    /// Number of ledgers at the front that are left of this round.
     round: usize,
     count: usize,
 }

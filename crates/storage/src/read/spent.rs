@@ -1,12 +1,12 @@
-//! How much of the read cache belongs to pieces whose entries have all been handed out.
+//! Share of the read cache for pieces whose entries have all been handed out.
 //!
 //! ```text
 //!  handed out ─► spent ─► not wanted again, dropped: the share shrinks ─► read again: the share grows
 //!                   └───► wanted again, dropped later
 //! ```
-//! Who reads a backlog from front to back wants nothing twice. Then the fewer pieces are spent, the fewer are in use, and memory
-//! that is used again soon is what device and processors have in their caches. But another reader may follow at a distance, on
-//! another subscription say, and wants what is spent.
+//! A reader of a backlog from front to back wants nothing twice. Then the fewer pieces are spent, the fewer are in
+//! use, and memory that is used again soon is what device and processors have in their caches. But another reader may
+//! follow at a distance, for example on another subscription, and wants what is spent.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,7 +15,7 @@ use super::extents::{EXTENT_BYTES, Key};
 /// The share at first, and the least, of what the cache may hold.
 const FIRST_PART: u64 = 2;
 const LEAST_PART: u64 = 8;
-/// What the share grows by for each extent that is read again, for each by which it shrinks when it was not wanted.
+/// Growth of the share for each extent that is read again, relative to its decrease for each one that was not wanted.
 const GROWTH: u64 = 8;
 
 /// The share of spent pieces.

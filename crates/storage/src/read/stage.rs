@@ -1,16 +1,17 @@
-//! What one read of a device brings, as pieces that are shared as they are.
+//! Result of one read from a device, as pieces that are shared without copying.
 //!
 //! ```text
 //!  extents      | 40 | 41 | 42 | 43 | 44 | 45 | 46 |
 //!  a run          ....................................
 //!  pieces       [ 40 ][      41 to 44     ][ 45 ][ 46 ]        one call of the system
 //! ```
-//! Four extents that lie within one run are one piece: next to no record crosses from one piece into the next, and must be put
-//! together, when they are long. Where a run begins or ends its neighbour has a part of the extent and another time to go, so
-//! that is a piece of its own.
+//! Four extents that lie within one run are one piece: in long pieces few records cross from one into the next, and
+//! must be put together. At the start or end of a run its neighbour has a part of the extent and is evicted at
+//! another time, so that is a piece of its own.
 //!
-//! A read of one extent, as beside a busy journal, is copied to memory of another kind: a huge page that is used for the first time
-//! can keep a processor for milliseconds, which those who publish would notice, and such reads are not what makes a backlog fast.
+//! A read of one extent, as beside a busy journal, is copied to memory of another kind: a huge page that is used for
+//! the first time can keep a processor for milliseconds, which publishers would notice, and such reads are not what
+//! makes a backlog fast.
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -26,7 +27,7 @@ use super::pace::{EXTENTS_MAX, Read};
 use crate::shared::Shared;
 use crate::stats::bump;
 
-/// Where one read goes.
+/// Target buffer of a read.
 enum Target {
     Piece(Piece),
     /// There are no more pieces.
@@ -105,7 +106,7 @@ pub(super) fn read(
     Ok(found)
 }
 
-/// The same for at most one extent.
+/// Reads at most one extent.
 fn read_one(shared: &Shared, file: &LogFile, number: u32, bytes: u64) -> io::Result<Read> {
     let mut target = Target::take(shared, PieceSize::Small);
     let wanted = bytes.next_multiple_of(4096) as usize;

@@ -1,4 +1,4 @@
-//! Whose directories these are: locks, `VERSION`, and whether all belong together.
+//! Ownership of directories: locks, `VERSION`, and the check that all belong together.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};

@@ -20,7 +20,7 @@ use crate::logs::{Log, Logs};
 use crate::shared::{FoundDir, open_how};
 use crate::{OpenStoreError, Options};
 
-/// What a checkpoint and the logs say.
+/// State loaded from a checkpoint and the logs.
 pub(super) struct Loaded {
     pub(super) ledgers: HashMap<LedgerId, Arc<Ledger>>,
     /// By directory.

@@ -101,7 +101,7 @@ pub(crate) fn open(fs: Arc<dyn Fs>, base: &Path, options: Options) -> Result<Ope
     })
 }
 
-/// What earlier runs kept back. What is missing is made later: entries come first at a start.
+/// Adopts the reserves of earlier runs. Missing ones are made later: entries have priority at a start.
 fn adopt_reserves(shared: &Shared) {
     let options = &shared.options;
     for journal in &shared.journals {
@@ -184,7 +184,7 @@ fn check_new(fs: &dyn Fs, dirs: &Dirs) -> Result<(), OpenStoreError> {
     Ok(())
 }
 
-/// Whether everything that the checkpoint names can be where it says.
+/// Checks that everything that the checkpoint names can be at its location.
 fn check_dirs(dirs: &Dirs, checkpoint: &Checkpoint) -> Result<(), OpenStoreError> {
     let first = dirs
         .ledgers

@@ -35,10 +35,10 @@ use crate::journal::segments::Segment;
 use crate::ledgers::{Damage, Ledger};
 use crate::shared::{Pace, Shared};
 
-/// How much is written again at once, in bytes.
+/// Size of a rewrite step, in bytes.
 const REWRITE_BYTES: u64 = 1 << 20;
 
-/// How often the progress is logged, in nanoseconds.
+/// Interval of logging the progress, in nanoseconds.
 const TELL_EVERY: u64 = 1_000_000_000;
 
 /// A segment file before its content is known.
@@ -57,7 +57,7 @@ pub(super) struct Replay<'a> {
     deleted: HashSet<LedgerId>,
     damages: u64,
     done_bytes: u64,
-    /// What `done_bytes` may come to, as far as is known: files are longer than what is in them.
+    /// Upper bound of `done_bytes`, as far as it is known: files are longer than their content.
     most_bytes: u64,
     told_at: Nanos,
 }
@@ -71,7 +71,7 @@ struct Current {
     damaged: bool,
 }
 
-/// How a journal goes on.
+/// End state of a journal, from which it continues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     pub(super) previous: SegmentEnd,
@@ -286,7 +286,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Whether this segment follows the one before it, or the mark.
+    /// Checks that this segment follows the one before it, or the mark.
     fn check_chain(&mut self, current: &mut Current, candidate: &Candidate, first: bool, ended: &Ended) {
         let Some(header) = candidate.header else {
             // Of a segment that was begun just before a crash it may never have reached the device. Its groups say the

@@ -1,15 +1,15 @@
-//! What a run reached.
+//! Coverage of a run.
 
 use std::collections::BTreeMap;
 
 use pharos_storage::Stats;
 
-/// What the engine did in all lives together, to see that the test reaches the corners it is for.
+/// Actions of the engine in all lives together, to check that the test reaches the corner cases it is for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Done {
     /// Places where the machine lost power or the process died, each followed by a start and a look at everything.
     pub(crate) crashes: u64,
-    /// Those in the middle of a change to the disk; the others are between two.
+    /// Crashes in the middle of a change to the disk; the others are between two.
     pub(crate) within_a_change: u64,
     pub(crate) within_a_start: u64,
     pub(crate) within_a_stop: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Done {
     pub(crate) lies_called_damage: u64,
     pub(crate) lies_told_to_readers: u64,
     pub(crate) lies_found_at_work: u64,
-    /// What went wrong, by name.
+    /// Number of faults, by name.
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) stats: Stats,
 }
@@ -65,7 +65,7 @@ impl Done {
         mine.read_cache_hits += other.read_cache_hits;
     }
 
-    /// How often each corner was reached.
+    /// Returns the number of times that each corner case was reached.
     pub(crate) fn reached(&self) -> Vec<(&str, u64)> {
         let stats = &self.stats;
         let mut reached = vec![

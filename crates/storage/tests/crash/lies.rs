@@ -1,8 +1,8 @@
-//! What a store must still do on a device that lied, or that cannot read any more: nothing is lost without a word.
+//! Guarantees of a store on a device that lied, or that cannot read any more: nothing is lost silently.
 //!
-//! A read answers an error or the right bytes. A ledger that has fewer entries than were kept says so when it is recovered, and a
-//! check of the files calls it damage. What cannot be noticed at all is the loss of the last thing that was written, so each
-//! journal gets something more, on a device that is honest again, before the machine loses power.
+//! A read answers an error or the right bytes. A ledger that has fewer entries than were kept reports it when it is
+//! recovered, and a check of the files calls it damage. Only the loss of the last write cannot be noticed at all, so
+//! each journal gets something more, on a device that is honest again, before the machine loses power.
 
 use std::sync::Arc;
 

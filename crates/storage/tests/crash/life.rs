@@ -1,4 +1,4 @@
-//! One machine: its disk, the store on it, and what the test knows about both.
+//! Simulated machine: its disk, the store on it, and what the test knows about both.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub(crate) struct Machine {
     pub(crate) model: Model,
     pub(crate) options: Options,
     pub(crate) done: Done,
-    /// What goes wrong besides crashes, full devices and failed syncs; none on a gentle machine.
+    /// Faults besides crashes, full devices and failed syncs; none on a gentle machine.
     pub(crate) trouble: Option<Trouble>,
     /// Nothing more is to go wrong.
     is_quiet: bool,
@@ -145,7 +145,8 @@ impl Machine {
         }
     }
 
-    /// Whatever happened before: a start without faults finds what the model expects, and everything still works.
+    /// Starts without faults, whatever happened before: the store has what the model expects, and everything still
+    /// works.
     pub(crate) fn final_check(&mut self) {
         self.is_quiet = true;
         let mut process = self.start().ok().expect("a start without faults");
@@ -227,7 +228,7 @@ impl Machine {
         Ok(process)
     }
 
-    /// What a check of the files that a crash left says: that nothing is lost, and which ledgers there are.
+    /// Checks the files that a crash left: nothing may be lost. Returns the ledgers found.
     fn look_from_outside(&self) -> Option<Vec<LedgerId>> {
         let steps = self.fs.steps();
         let offline = match Offline::open_with(self.fs.mount(), &dir(), &self.options, Access::Look) {
@@ -262,12 +263,12 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether something has failed in this life, so that the store may have, too.
+    /// True if something has failed in this life, so that the store may have failed, too.
     fn has_reason(&self) -> bool {
         self.tainted || trouble::failed(&self.fs.counts()) > self.failed_before
     }
 
-    /// Whether the process is dead or the store writes no more, for which there must be a reason.
+    /// True if the process is dead or the store writes no more, for which there must be a reason.
     fn is_over(&self, process: &Process) -> bool {
         let poisoned = process.store.storage.stats().poisoned;
         assert!(

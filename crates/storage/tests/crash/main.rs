@@ -34,9 +34,9 @@ const FOUND: [u64; 3] = [53_751, 128_693, 1_006_431];
 /// Failing seeds after which a long run stops.
 const FAILING_MAX: usize = 20;
 
-/// Which seeds to run: `SEED`, `COUNT` and `FROM..TO` as in the header.
+/// Returns the seeds to run: `SEED`, `COUNT` and `FROM..TO` as in the header.
 ///
-/// What is not a number fails the test: a run that silently does something else proves nothing.
+/// A value that is not a number fails the test: a run that silently does something else proves nothing.
 fn seeds() -> Range<u64> {
     let number = |text: &str| text.trim().parse::<u64>().expect("a number of a seed");
     if let Ok(seed) = std::env::var("PHAROS_CRASH_SEED") {

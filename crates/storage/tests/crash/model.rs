@@ -1,4 +1,4 @@
-//! What a store must and may hold.
+//! Content that a store must and may hold.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use pharos_ledger::Durability;
 use pharos_types::LedgerId;
 
-/// What happened to a ledger as a whole.
+/// State of a ledger as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Exists,
@@ -23,11 +23,11 @@ pub(crate) struct Expected {
     pub(crate) fate: Fate,
     /// Everything appended, in order.
     pub(crate) appended: Vec<Bytes>,
-    /// So many of them must be there.
+    /// Number of entries that must be there.
     pub(crate) kept: usize,
-    /// So many of them must be there if only the process dies.
+    /// Number of entries that must be there if only the process dies.
     pub(crate) kept_by_system: usize,
-    /// So many of them were acknowledged since the process started.
+    /// Number of entries that were acknowledged since the process started.
     pub(crate) seen: usize,
 }
 

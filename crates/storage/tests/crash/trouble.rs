@@ -1,6 +1,7 @@
-//! What else goes wrong while a machine lives: calls that fail, files that run out, reads that fail, devices that lie.
+//! Further faults during a machine's life: calls that fail, files that run out, reads that fail, devices that lie.
 //!
-//! It is drawn from a generator of its own, so that a seed leads through the same history as before there was trouble.
+//! They are drawn from a generator of their own, so that a seed leads through the same history as before they were
+//! added.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Whose directory it is, and what lies around in it.
+//! Ownership of a directory, and stray files in it.
 
 use std::path::Path;
 

@@ -48,7 +48,7 @@ fn build() -> (Store, Content) {
     (store, content)
 }
 
-/// Whether everything is as it was written. Panics when something is not and no caller was told.
+/// True if everything is as it was written. Panics if something is not and no caller was told.
 fn check(fs: FaultFs, content: &Content, what: &str) -> bool {
     let mut store = match Manual::open(fs.mount(), &dir(), options()) {
         Ok(manual) => Store { fs, manual },

@@ -1,5 +1,5 @@
-//! What still goes when a device is full to the last byte, or the process has all its files open; and that all of it goes
-//! again afterwards, without a restart.
+//! Operations that still work when a device is full to the last byte, or the process has all its files open; all of
+//! them work again afterwards, without a restart.
 
 use std::sync::Arc;
 

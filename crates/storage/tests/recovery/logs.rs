@@ -34,7 +34,7 @@ fn holds_all(store: &mut Store, ids: [LedgerId; 2]) {
     }
 }
 
-/// Where the record of an entry is in the first log.
+/// Returns the offset of an entry's record in the first log.
 fn record_of(fs: &FaultFs, id: LedgerId, entry: u64) -> usize {
     let content = fs.bytes_of(&log(0)).unwrap();
     let wanted = payload(id, entry, 100);

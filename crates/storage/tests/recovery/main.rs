@@ -1,5 +1,5 @@
-//! What a start makes of its directories: every case of the tables in `docs/formats`, full devices, and every byte of a
-//! small store flipped in turn.
+//! Result of a start on prepared directories: every case of the tables in `docs/formats`, full devices, and every
+//! byte of a small store flipped in turn.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

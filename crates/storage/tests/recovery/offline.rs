@@ -75,7 +75,7 @@ fn check(fs: &FaultFs) -> Result<Report, OfflineError> {
     report
 }
 
-/// What an open store says about the same files.
+/// Answers of an open store about the same files.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Engine {
     opens: bool,

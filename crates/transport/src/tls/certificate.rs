@@ -1,4 +1,4 @@
-//! What a certificate says of its holder.
+//! Contents of a certificate about its holder.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 /// The certificate that a client has shown, and proved to hold the key of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerCertificate {
-    /// Whether an authority that the listener trusts vouches for it. If not, nothing in it proves anything.
+    /// True if an authority trusted by the listener signed it. If not, nothing in it proves anything.
     pub is_trusted: bool,
     /// The whole subject, such as `C=DE, O=City, CN=vehicle-7`.
     pub subject: String,
@@ -51,7 +51,7 @@ impl PeerCertificate {
     }
 }
 
-/// Whether it can stand in a log and in a role as it is.
+/// True if it can be used in a log and in a role unchanged.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && !text.chars().any(char::is_control)
 }
@@ -61,7 +61,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(|| <[u8; 16]>::try_from(bytes).map(IpAddr::from).ok())
 }
 
-/// When a certificate expires, in seconds since 1970; 0 when it cannot be read.
+/// Expiry time of a certificate, in seconds since 1970; 0 if it cannot be read.
 pub(super) fn expires_at(certificate: Option<&CertificateDer<'_>>) -> i64 {
     let parsed = certificate.and_then(|certificate| X509Certificate::from_der(certificate).ok());
     parsed.map_or(0, |(_, parsed)| parsed.validity().not_after.timestamp())

@@ -9,12 +9,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{TlsError, TlsOptions};
 
-/// What was in the files.
+/// Contents of the files.
 pub(super) struct Files {
     /// The certificate, then those between it and the authority.
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
-    /// Those that vouch for clients; may be empty.
+    /// Authorities for client certificates; may be empty.
     pub(super) authorities: RootCertStore,
     /// Another one when any of the files is another.
     pub(super) fingerprint: u64,

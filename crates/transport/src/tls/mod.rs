@@ -26,17 +26,17 @@ pub(crate) use session::{DetachedSession, Session};
 use files::Files;
 use verifier::{Clients, Lenient, Version3Only};
 
-/// What clients show of themselves.
+/// Client certificate policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// They are not asked for a certificate.
+    /// No certificate is requested.
     #[default]
     NotAsked,
-    /// They are asked, and may have none. One that is not trusted is refused.
+    /// Requested but optional. An untrusted certificate is refused.
     Asked,
-    /// They must have one that is trusted.
+    /// Required, and must be trusted.
     Required,
-    /// They are asked, and any certificate will do: no authority vouches for what it says.
+    /// Requested, and any is accepted: no authority confirms its contents.
     Untrusted,
 }
 
@@ -49,7 +49,7 @@ pub enum TlsVersion {
     V1_3,
 }
 
-/// What TLS of a listener needs.
+/// TLS options of a listener.
 #[derive(Clone, Debug, Default)]
 pub struct TlsOptions {
     /// PEM: the certificate, then those between it and the authority that clients trust.
@@ -58,7 +58,7 @@ pub struct TlsOptions {
     pub key_file: PathBuf,
     /// PEM: the authorities that vouch for clients. Needed for [`ClientCertificates::Asked`] and `Required`.
     pub trust_certs_file: Option<PathBuf>,
-    /// What clients show.
+    /// Client certificate policy.
     pub clients: ClientCertificates,
     /// Versions that are spoken; empty: both.
     pub versions: Vec<TlsVersion>,
@@ -66,7 +66,7 @@ pub struct TlsOptions {
     pub cipher_suites: Vec<String>,
 }
 
-/// Why there is no TLS.
+/// Error of the TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read, or has not in it what it should have.
@@ -74,7 +74,7 @@ pub enum TlsError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the problem.
         reason: String,
     },
     /// The parts do not go together.
@@ -92,10 +92,10 @@ pub struct Tls {
 
 #[derive(Debug)]
 struct Current {
-    /// What the files were when it was made.
+    /// Fingerprint of the files that it was made from.
     fingerprint: u64,
     prepared: Arc<Prepared>,
-    /// When the certificate expires, in seconds since 1970.
+    /// Expiry time of the certificate, in seconds since 1970.
     expires_at: i64,
 }
 
@@ -136,19 +136,19 @@ impl Tls {
         Ok(true)
     }
 
-    /// How often other files came into force.
+    /// Number of times that changed files were loaded.
     #[must_use]
     pub fn reload_count(&self) -> u64 {
         self.reloads.load(Ordering::Relaxed)
     }
 
-    /// When the certificate in force expires, in seconds since 1970.
+    /// Expiry time of the certificate in use, in seconds since 1970.
     #[must_use]
     pub fn expires_at(&self) -> i64 {
         self.read(|current| current.expires_at)
     }
 
-    /// What the next handshake needs.
+    /// State for the next handshake.
     pub(crate) fn prepared(&self) -> Arc<Prepared> {
         self.read(|current| current.prepared.clone())
     }
@@ -221,7 +221,7 @@ fn no_authorities() -> TlsError {
     )
 }
 
-/// What checks the certificates of clients against the authorities, if there are any.
+/// Verifier of client certificates against the authorities, if there are any.
 fn verifier(
     provider: &Arc<rustls::crypto::CryptoProvider>,
     authorities: RootCertStore,

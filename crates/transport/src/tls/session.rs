@@ -34,7 +34,7 @@ const OF_OLD_VERSION: &str = "client certificate is of X.509 version 1, expected
     sign it with extensions, such as openssl x509 -req ... -extfile with a line extendedKeyUsage=clientAuth";
 
 thread_local! {
-    /// What is read from a socket, until it is decrypted a moment later.
+    /// Buffer for bytes from a socket until they are decrypted, immediately after.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; FILL_BYTES_MAX]);
 }
 
@@ -61,7 +61,7 @@ struct State {
     plain_bytes: usize,
     /// Nothing more comes from the peer.
     is_ended: bool,
-    /// It was said that nothing more comes from here.
+    /// True after a close notification was sent to the peer.
     is_closed: bool,
 }
 
@@ -87,7 +87,7 @@ impl Session {
         Ok(session)
     }
 
-    /// What the peer has shown of itself, if anything.
+    /// Certificate presented by the peer, if any.
     pub(crate) fn peer_certificate(&self, clients: &Clients) -> Option<PeerCertificate> {
         let chain = self.state.tls.peer_certificates()?;
         PeerCertificate::read(chain.first()?, clients.is_trusted(chain))
@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Whether there is something to read, or the peer has closed.
+    /// Ready when there is something to read, or the peer has closed.
     pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let state = &self.state;
         if state.plain_bytes > 0 || !state.unread.is_empty() || state.is_ended {
@@ -226,7 +226,7 @@ impl Session {
         Pin::new(&mut self.socket).poll_shutdown(context)
     }
 
-    /// The same, as far as that goes at once.
+    /// Shuts down as far as possible without waiting.
     pub(crate) fn shut_down_now(&mut self) {
         self.state.close();
         // A peer that is gone, or reads nothing, is not told.

@@ -1,4 +1,4 @@
-//! Who checks the certificates of clients.
+//! Verifiers of client certificates.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use x509_parser::prelude::{FromDer as _, X509Certificate, X509Version};
 
-/// What becomes of the certificates of clients.
+/// Treatment of client certificates.
 #[derive(Clone, Debug)]
 pub(crate) enum Clients {
     NotAsked,
-    /// One that is not trusted ends the handshake.
+    /// Untrusted certificates end the handshake.
     Strict(Arc<dyn ClientCertVerifier>),
     /// Any will do.
     Lenient(Arc<Lenient>),
@@ -29,7 +29,7 @@ impl Clients {
         }
     }
 
-    /// Whether an authority vouches for this certificate, which came through a handshake.
+    /// True if an authority signed this certificate, which passed a handshake.
     pub(super) fn is_trusted(&self, chain: &[CertificateDer<'_>]) -> bool {
         match self {
             Self::NotAsked => false,
@@ -102,7 +102,7 @@ fn is_of_old_version(certificate: &CertificateDer<'_>) -> bool {
 #[derive(Debug)]
 pub(crate) struct Lenient {
     provider: Arc<CryptoProvider>,
-    /// What would check it; `None` without authorities.
+    /// Verifier that decides trust; `None` without authorities.
     trusted: Option<Arc<dyn ClientCertVerifier>>,
 }
 

@@ -48,7 +48,7 @@ impl BatchBuilder {
         self.payload.len()
     }
 
-    /// Whether nothing has been added.
+    /// True if nothing has been added.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -60,7 +60,7 @@ impl BatchBuilder {
     }
 }
 
-/// One message of a batch.
+/// Message of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchMessage {
     /// From 0.
@@ -83,11 +83,11 @@ pub enum BatchError {
     /// A message's payload does not fit into what is left, or has a negative size.
     #[error("message {batch_index} of {claimed} bytes does not fit into the {available} that are left")]
     Overrun {
-        /// Which message, from 0.
+        /// Index of the message, from 0.
         batch_index: u32,
         /// The size it claims.
         claimed: i32,
-        /// What is left of the batch.
+        /// Rest of the batch, in bytes.
         available: usize,
     },
 }

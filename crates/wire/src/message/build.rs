@@ -58,7 +58,7 @@ pub(super) fn broker_entry_prefix_raw(metadata: &[u8], out: &mut BytesMut) {
     out.put_slice(metadata);
 }
 
-/// The same entry whose metadata says that it is in a transaction. Not every client says it there.
+/// Returns the same entry with the transaction in its metadata. Not every client sets it there.
 pub fn with_transaction(parts: &PartsRef<'_>, txn: TxnId) -> Bytes {
     let mut metadata = parts.metadata.to_vec();
     // Fields may stand in any order, so these can follow all others.

@@ -108,7 +108,7 @@ impl EntryCodec for PulsarEntries {
 }
 
 impl MessageFacts<'_> {
-    /// What a broker must know of the entry.
+    /// Facts of the entry that a broker needs.
     pub fn entry_facts(&self) -> EntryFacts {
         EntryFacts {
             message_count: self.num_messages(),

@@ -26,7 +26,7 @@ const SURVIVORS: u32 = 31;
 /// A batch of more messages is not taken apart: what is known of each takes more memory than the few bytes that it may have.
 const MESSAGES_MAX: u32 = 100_000;
 
-/// One message of a batch.
+/// Message of a batch.
 struct RawMember<'a> {
     metadata: SingleMessageMetadata,
     /// Its size, metadata and payload, as they are.
@@ -150,7 +150,7 @@ fn key_of(key: Option<&[u8]>, is_null: bool) -> Option<Box<[u8]>> {
     }
 }
 
-/// How large the value of a single message is, as far as is known without looking into it.
+/// Size of a single message's value, in bytes, as far as known without reading the payload.
 fn value_bytes(facts: &MessageFacts<'_>, payload: &[u8]) -> usize {
     match facts.compression {
         CompressionType::None => payload.len(),

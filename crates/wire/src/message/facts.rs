@@ -6,12 +6,12 @@ use crate::error::DecodeError;
 use crate::proto::CompressionType;
 use crate::protobuf::{Reader, Value};
 
-/// What a broker wants to know of a message; borrowed from the metadata.
+/// Facts of a message that a broker needs; borrowed from the metadata.
 ///
 /// Keys and names of other clusters are bytes, because some clients put arbitrary bytes into text fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageFacts<'a> {
-    /// Who produced the message.
+    /// Name of the producer.
     pub producer_name: &'a str,
     /// The producer's number of the message; of the first one in a batch.
     pub sequence_id: u64,
@@ -23,7 +23,7 @@ pub struct MessageFacts<'a> {
     pub event_time: Option<u64>,
     /// Present on batches only, even on a batch of one.
     pub num_messages_in_batch: Option<i32>,
-    /// Not to be delivered before, in milliseconds since 1970.
+    /// Earliest delivery time, in milliseconds since 1970.
     pub deliver_at_time: Option<i64>,
     /// Present on entries that are for brokers only; a `proto::MarkerType` number.
     pub marker_type: Option<i32>,
@@ -31,7 +31,7 @@ pub struct MessageFacts<'a> {
     pub is_encrypted: bool,
     /// Present when the entry is a piece of a larger message.
     pub chunk: Option<ChunkFacts<'a>>,
-    /// How the payload is compressed.
+    /// Compression of the payload.
     pub compression: CompressionType,
     /// Size of the payload before compression, in bytes; 0 when not said.
     pub uncompressed_bytes: u32,
@@ -49,7 +49,7 @@ pub struct MessageFacts<'a> {
     pub null_value: bool,
     /// The cluster the message came from by replication.
     pub replicated_from: Option<&'a [u8]>,
-    /// Which clusters the message is for.
+    /// Clusters that the message is for.
     pub replicate_to: ReplicateTo,
     /// Version of the schema the message was written with.
     pub schema_version: Option<&'a [u8]>,
@@ -80,13 +80,13 @@ pub struct ChunkFacts<'a> {
 }
 
 impl ChunkFacts<'_> {
-    /// Whether this piece completes the message.
+    /// True if this chunk completes the message.
     pub fn is_last(&self) -> bool {
         self.chunk_id.checked_add(1) == Some(self.num_chunks)
     }
 }
 
-/// Which clusters a message is for.
+/// Clusters that a message is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplicateTo {
     /// As the topic says.
@@ -139,7 +139,7 @@ pub fn replicate_to(metadata: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// What the pass over the fields has found so far.
+/// Fields found so far by the pass over the metadata.
 #[derive(Default)]
 struct Scan<'a> {
     producer_name: Option<&'a [u8]>,

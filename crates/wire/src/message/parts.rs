@@ -31,7 +31,7 @@ pub enum SplitError {
         block: &'static str,
         /// Its claimed size.
         claimed: u32,
-        /// What is left of the entry.
+        /// Rest of the entry, in bytes.
         available: usize,
     },
 }
@@ -43,7 +43,7 @@ pub struct PartsRef<'a> {
     pub broker_entry_metadata: Option<&'a [u8]>,
     /// The CRC32-C the producer sent, when it did.
     pub checksum: Option<u32>,
-    /// What the checksum covers: metadata size, metadata and payload.
+    /// Bytes covered by the checksum: metadata size, metadata and payload.
     pub checked: &'a [u8],
     /// Bytes of the `MessageMetadata`.
     pub metadata: &'a [u8],
@@ -52,7 +52,7 @@ pub struct PartsRef<'a> {
 }
 
 impl PartsRef<'_> {
-    /// Whether the entry agrees with its checksum; an entry without one does.
+    /// True if the entry matches its checksum; an entry without one does.
     pub fn verify_checksum(&self) -> bool {
         self.checksum
             .is_none_or(|checksum| checksum == crc32c(self.checked))
@@ -76,7 +76,8 @@ impl PartsRef<'_> {
         Some(joined)
     }
 
-    /// What the broker noted when it stored the entry. Absent and unreadable are the same here: the block is only a help.
+    /// Facts recorded by the broker when it stored the entry. Absent and unreadable are the same here: the block is
+    /// optional.
     pub fn broker_entry_facts(&self) -> BrokerEntryFacts {
         self.broker_entry_metadata
             .and_then(|bytes| BrokerEntryFacts::read(bytes).ok())
@@ -91,7 +92,7 @@ pub struct MessageParts {
     pub broker_entry_metadata: Option<Bytes>,
     /// The CRC32-C the producer sent, when it did.
     pub checksum: Option<u32>,
-    /// What the checksum covers: metadata size, metadata and payload.
+    /// Bytes covered by the checksum: metadata size, metadata and payload.
     pub checked: Bytes,
     /// Bytes of the `MessageMetadata`.
     pub metadata: Bytes,
@@ -100,7 +101,7 @@ pub struct MessageParts {
 }
 
 impl MessageParts {
-    /// Whether the entry agrees with its checksum; an entry without one does.
+    /// True if the entry matches its checksum; an entry without one does.
     pub fn verify_checksum(&self) -> bool {
         self.checksum
             .is_none_or(|checksum| checksum == crc32c(&self.checked))
@@ -110,7 +111,7 @@ impl MessageParts {
 /// The fields of `BrokerEntryMetadata`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrokerEntryFacts {
-    /// When the broker received the entry, in milliseconds since 1970.
+    /// Time at which the broker received the entry, in milliseconds since 1970.
     pub broker_timestamp: Option<u64>,
     /// Topic-wide index of the entry's last message.
     pub index: Option<u64>,

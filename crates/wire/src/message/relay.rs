@@ -20,12 +20,12 @@ const SCHEMA_VERSION: u64 = 16;
 const TXN_LEAST: u64 = 22;
 const TXN_MOST: u64 = 23;
 
-/// What becomes of an entry on its way to another cluster.
+/// Metadata changes of an entry on its way to another cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Relayed<'a> {
     /// The cluster that it comes from.
     pub from: &'a str,
-    /// Where it is there.
+    /// Position in that cluster.
     pub position: Position,
     /// The version of its schema there; empty: it has none any more.
     pub schema_version: &'a [u8],
@@ -65,7 +65,7 @@ pub fn relayed(parts: &PartsRef<'_>, change: Relayed<'_>) -> Result<Bytes, WireE
     Ok(out.freeze())
 }
 
-/// Where a message is in the cluster that it came from: ledger and entry. `None`: it does not say.
+/// Position of a message in the cluster that it came from: ledger and entry. `None` if it has none.
 #[must_use]
 pub fn source_position(metadata: &[u8]) -> Option<(u64, u64)> {
     let mut reader = Reader::new(metadata);

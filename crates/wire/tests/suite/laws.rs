@@ -1,4 +1,4 @@
-//! What holds for all bytes and all commands.
+//! Properties that hold for all bytes and all commands.
 
 use bytes::{Bytes, BytesMut};
 use pharos_wire::Frame;

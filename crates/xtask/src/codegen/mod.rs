@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result, bail};
 
 use table::Table;
 
-/// What to do with the generated text.
+/// Treatment of the generated text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Replace the files.

@@ -40,7 +40,7 @@ pub(crate) fn page() -> Result<String> {
     Ok(out)
 }
 
-/// Where it is asked about an action whose operations the broker has not: before it says so.
+/// Path at which authorization is checked for an action whose operations Pharos does not have, before it answers so.
 fn without_rows(action: Action) -> Option<&'static str> {
     match action {
         Action::ManageFunctions => Some("/admin/v3/functions"),
@@ -51,5 +51,5 @@ fn without_rows(action: Action) -> Option<&'static str> {
     }
 }
 
-/// Those of policies are too many to name.
+/// Maximum number of operations to name; actions on policies have more.
 const MOST_NAMED: usize = 40;

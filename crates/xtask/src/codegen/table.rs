@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, bail};
 
-/// How often a field may appear.
+/// Cardinality of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Label {
     Required,
@@ -15,7 +15,7 @@ pub(crate) enum Label {
     Repeated,
 }
 
-/// What a field holds.
+/// Type of a field's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A protobuf scalar by its protobuf name, for example `uint64`.
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Enum(String),
 }
 
-/// One field of a message.
+/// Field of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
     pub(crate) number: u32,

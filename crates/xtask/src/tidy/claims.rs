@@ -38,7 +38,7 @@ pub(super) fn named_tests(files: &[SourceFile]) -> Findings {
     findings
 }
 
-/// What the second cell of a row has in backticks and may be a place or a test.
+/// Names in backticks in the second cell of a row that may be a path or a test.
 fn names_of_tests(line: &str) -> Vec<&str> {
     let cells: Vec<&str> = line.split(" | ").collect();
     let [_, shown_by] = cells[..] else {

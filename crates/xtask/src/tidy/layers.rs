@@ -15,7 +15,7 @@ use super::Findings;
 
 const OUTSIDE: &str = "xtask";
 
-/// What speaks a protocol, and the crates below the front doors, which know none.
+/// Crate of the protocol, and the crates below the protocol handlers, which must not depend on it.
 const PROTOCOL: &str = "wire";
 const KNOW_NO_PROTOCOL: [&str; 17] = [
     "broker",

@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 
 use crate::source::{repository_root, source_files};
 
-/// What one check found wrong, one line each.
+/// Findings of one check, one line each.
 pub(crate) type Findings = Vec<String>;
 
 /// Runs every check and prints `ok` or `not ok` for each.

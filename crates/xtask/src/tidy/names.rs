@@ -7,7 +7,7 @@ use crate::modules::product_part;
 use crate::sizes::by_crate;
 use crate::source::SourceFile;
 
-/// How many types may have one name.
+/// Maximum number of types with the same name.
 const SAME_NAME_MAX: usize = 2;
 
 /// Load programs, simulations and tools: their names meet no other crate's.

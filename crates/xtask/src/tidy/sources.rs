@@ -191,7 +191,7 @@ fn find_lines<'a>(files: impl Iterator<Item = &'a SourceFile>, is_wrong: impl Fn
     findings
 }
 
-/// Whether `word` stands in `line` with no letter, digit, dot, dash or underscore right before or after it.
+/// True if `word` is in `line` with no letter, digit, dot, dash or underscore right before or after it.
 fn contains_word(line: &str, word: &str) -> bool {
     let joins = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
     line.match_indices(word).any(|(at, _)| {
@@ -201,7 +201,7 @@ fn contains_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Whether `words` stand in `line` with no letter right before or after them: parts of a test's name count.
+/// True if `words` are in `line` with no letter right before or after them: parts of a test's name count.
 fn contains_words(line: &str, words: &str) -> bool {
     line.match_indices(words).any(|(at, _)| {
         let before = line[..at].chars().next_back();

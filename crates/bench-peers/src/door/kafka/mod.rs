@@ -20,7 +20,7 @@ fn topic_name(topic: u32) -> String {
     format!("b{topic}")
 }
 
-/// How long the answer is that begins with these bytes, its four length bytes included.
+/// Returns the length of the answer that begins with these bytes, including its four length bytes.
 fn whole_len(start: &[u8]) -> Option<usize> {
     let length = start.first_chunk::<4>()?;
     Some(u32::from_be_bytes(*length) as usize + 4)

@@ -16,10 +16,10 @@ use crate::spec::Load;
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// and its `max.in.flight.requests.per.connection`: while so many are without an answer, batches grow instead.
 const REQUESTS_MAX: usize = 5;
-/// What a record takes beside its payload, at most; and a batch beside its records.
+/// Maximum overhead of a record beside its payload, and of a batch beside its records, in bytes.
 const RECORD_OVERHEAD: usize = 16;
 const BATCH_OVERHEAD: usize = 61;
-/// How long the broker may take.
+/// Time limit for the broker, in milliseconds.
 const TIMEOUT_MS: i32 = 30_000;
 
 /// Runs until stopped; reports through `teller`.
@@ -71,7 +71,7 @@ pub(crate) fn run(
     publish(protocol, (poller, links), &lanes, &share.pace, control, teller)
 }
 
-/// Where a producer publishes.
+/// Topic and partition that a producer publishes to.
 struct Target {
     topic: u32,
     partition: i32,
@@ -90,7 +90,7 @@ struct Requests {
 
 struct Open {
     number: u64,
-    /// Where it begins in the connection's buffer, and where it ends so far,
+    /// Start in the connection's buffer, and end so far,
     start: usize,
     end: usize,
     /// and where its number of topics stands.
@@ -104,7 +104,7 @@ struct Open {
 }
 
 impl Open {
-    /// Whether a batch of this producer may come in as well.
+    /// True if a batch of this producer may be added to the request.
     fn takes(&self, lane: &Target) -> bool {
         self.number != lane.request && self.end - self.start < REQUEST_BYTES_MAX
     }

@@ -14,7 +14,7 @@ use super::{topic_name, wire};
 use crate::share::{ReceiveShare, slots_of};
 use crate::spec::Load;
 
-/// What the Java client asks for unless told otherwise: `fetch.max.wait.ms`, `fetch.min.bytes`, `fetch.max.bytes` and
+/// Defaults of the Java client: `fetch.max.wait.ms`, `fetch.min.bytes`, `fetch.max.bytes` and
 /// `max.partition.fetch.bytes`.
 const WAIT_MS: i32 = 500;
 const BYTES_MIN: i32 = 1;

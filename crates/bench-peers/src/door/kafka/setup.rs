@@ -12,7 +12,7 @@ use crate::spec::Load;
 
 /// Longest wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long partitions may take to have leaders.
+/// Time limit for partitions to elect leaders.
 const LEADERS_TIMEOUT_NS: u64 = 60_000_000_000;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
@@ -93,7 +93,7 @@ impl Session {
         Ok(offsets)
     }
 
-    /// How many partitions of the topics have a leader; all brokers that are known when there are no topics.
+    /// Returns the number of known brokers, and the number of partitions of the topics that have a leader.
     fn leaders(&mut self, topics: &[String]) -> anyhow::Result<(usize, usize)> {
         let answer = self.ask(wire::METADATA, |out| {
             wire::i32(out, topics.len() as i32);
@@ -133,7 +133,7 @@ impl Session {
     }
 }
 
-/// Whether the broker answers and knows itself.
+/// True if the broker answers and lists itself in its metadata.
 pub(crate) fn is_ready(address: SocketAddr) -> bool {
     let leaders = Session::open(address).and_then(|mut session| session.leaders(&[]));
     leaders.is_ok_and(|(brokers, _)| brokers > 0)

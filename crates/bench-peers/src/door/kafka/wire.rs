@@ -3,7 +3,7 @@
 use crc_fast::CrcAlgorithm;
 use pharos_bench::load::{Bodies, FrameError, OutgoingBatch, Stamp, wall_ns};
 
-/// What the load calls itself.
+/// Client id of the load.
 const CLIENT: &str = "pharos-bench";
 
 /// Numbers of requests, with the version that is spoken.
@@ -68,7 +68,7 @@ fn varint(out: &mut Vec<u8>, value: i64) {
     out.push(left as u8);
 }
 
-/// How long [`varint`] makes it.
+/// Returns the length of the encoding by [`varint`], in bytes.
 fn varint_len(value: i64) -> usize {
     let left = ((value << 1) ^ (value >> 63)) as u64;
     (64 - (left | 1).leading_zeros() as usize).div_ceil(7)
@@ -119,7 +119,7 @@ pub(super) fn record_batch(out: &mut Vec<u8>, batch: &OutgoingBatch, size: usize
     patch(out, checked - 4, checksum as u32 as i32);
 }
 
-/// What is left to read of an answer.
+/// Unread rest of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer<'a>(pub(super) &'a [u8]);
 

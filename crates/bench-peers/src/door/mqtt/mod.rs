@@ -52,7 +52,7 @@ fn ask(mut stream: &TcpStream, request: &[u8], bytes: usize) -> anyhow::Result<V
     Ok(answer)
 }
 
-/// Whether a client can connect.
+/// True if a client can connect.
 pub(crate) fn is_ready(address: SocketAddr) -> bool {
     connect(address, "ready").is_ok()
 }

@@ -21,7 +21,7 @@ const LENGTH_BYTES_MAX: usize = 4;
 pub(super) enum Packet<'a> {
     /// A message; with a number when it wants an acknowledgement.
     Message {
-        /// Where it was published.
+        /// Topic of the message.
         topic: &'a str,
         /// For the acknowledgement.
         number: Option<u16>,
@@ -30,7 +30,7 @@ pub(super) enum Packet<'a> {
     },
     /// The acknowledgement of a message.
     Receipt(u16),
-    /// What needs no attention.
+    /// Packet that needs no action.
     Other,
 }
 
@@ -49,7 +49,7 @@ fn length(bytes: &[u8]) -> Result<Option<(usize, usize)>, FrameError> {
     }
 }
 
-/// How long the packet is that begins with these bytes, once that is known.
+/// Returns the length of the packet that begins with these bytes, once it is known.
 pub(super) fn whole_len(start: &[u8]) -> Result<Option<usize>, FrameError> {
     let found = length(start.get(1..).unwrap_or_default())?;
     Ok(found.map(|(value, bytes)| 1 + bytes + value))

@@ -22,10 +22,10 @@ use crate::spec::Load;
 
 pub(crate) use setup::is_ready;
 
-/// Where it is spoken, and how.
+/// Address and mode of a NATS server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NatsDoor {
-    /// Where the server listens.
+    /// Address of the server.
     pub(crate) address: SocketAddr,
     /// Messages are stored in streams.
     pub(crate) jetstream: bool,

@@ -86,7 +86,7 @@ struct NatsPublish {
     subjects: Vec<String>,
     /// Batches of each connection whose PING is not answered: producer and sequence.
     pinged: Vec<VecDeque<(usize, u64)>>,
-    /// What subjects of acknowledgements begin with; behind it stand connection, producer and sequence.
+    /// Prefix of the acknowledgement subjects; connection, producer and sequence follow it.
     inbox: String,
     /// Kept for its memory.
     reply: String,

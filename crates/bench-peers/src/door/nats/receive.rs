@@ -17,7 +17,7 @@ use crate::spec::Load;
 const PULL_MESSAGES: u64 = 1_000;
 /// A pull that is not used up ends after this and is made again.
 const PULL_NS: u64 = 30_000_000_000;
-/// One acknowledgement says that everything before has been received as well.
+/// Messages per acknowledgement; each one covers all earlier messages.
 const ACK_EVERY: u64 = 100;
 /// Messages that may be without one.
 const ACK_PENDING_MAX: u64 = 20_000;
@@ -90,7 +90,7 @@ pub(crate) fn run(
     receive(protocol, (poller, links), seats, control, teller)
 }
 
-/// What a consumer is told to be.
+/// Returns the configuration of a consumer.
 fn consumer(name: &str, side: Side, acknowledges: bool) -> Value {
     let mut config = json!({
         "name": name,
@@ -110,7 +110,7 @@ fn consumer(name: &str, side: Side, acknowledges: bool) -> Value {
 
 /// A subscription and what was asked for.
 struct Pull {
-    /// Where to ask,
+    /// Subject of pull requests,
     next: String,
     /// and where what is asked for goes.
     inbox: String,
@@ -153,7 +153,7 @@ struct NatsReceive {
     acknowledges: bool,
     /// By number of the subscription.
     pulls: Vec<Pull>,
-    /// Those of each connection.
+    /// Units of each connection.
     own: BTreeMap<usize, Vec<usize>>,
 }
 

@@ -139,7 +139,7 @@ fn first_len(unread: &[u8]) -> Result<Option<usize>, FrameError> {
     wire::whole_len(unread)
 }
 
-/// Whether the server answers; with JetStream, whether that does.
+/// True if the server answers; with JetStream, true if JetStream answers.
 pub(crate) fn is_ready(address: SocketAddr, jetstream: bool) -> bool {
     let Ok(mut session) = Session::open(address) else {
         return false;

@@ -18,7 +18,7 @@ pub(super) enum Frame<'a> {
         subject: &'a str,
         /// The subscription it came for.
         sid: u64,
-        /// Where an answer goes; empty where none is wanted.
+        /// Reply subject; empty if no reply is wanted.
         reply: &'a str,
         /// With the line that says the version; empty without headers.
         headers: &'a str,
@@ -31,7 +31,7 @@ pub(super) enum Frame<'a> {
     Pong,
     /// Something is wrong.
     Error(&'a str),
-    /// What needs no attention.
+    /// Frame that needs no action.
     Other,
 }
 
@@ -50,7 +50,7 @@ fn line_of(start: &[u8]) -> Result<Option<&str>, FrameError> {
         .map_err(|_| FrameError::Malformed)
 }
 
-/// How long the frame is that begins with these bytes, once its line is there.
+/// Returns the length of the frame that begins with these bytes, once its first line is complete.
 pub(super) fn whole_len(start: &[u8]) -> Result<Option<usize>, FrameError> {
     let Some(line) = line_of(start)? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! How messages travel, and what bookies and the metadata store do with them.
+//! Transport of messages, and their handling by bookies and the metadata store.
 
 use super::*;
 
@@ -80,7 +80,7 @@ impl World {
         self.after(delay, Event::MetadataAnswers(id, written));
     }
 
-    /// With what is stored when the client has looked, if its write did not happen.
+    /// Answers a metadata write; if the write failed, with the metadata stored at the time of the answer.
     pub(super) fn metadata_answers(&mut self, id: u64, written: Option<Version>) {
         let Some(client) = self.puts.remove(&id) else {
             return;

@@ -158,7 +158,7 @@ impl Bench {
         backlogs.collect()
     }
 
-    /// What all shards counted.
+    /// Returns the counts of all shards together.
     pub(crate) async fn counts(&self) -> Counts {
         let mut sum = Counts::default();
         for shard in self.broker.shard_figures().await.unwrap() {

@@ -10,7 +10,7 @@ use pharos_types::TopicName;
 
 use super::{Bench, Life, until};
 
-/// What outlives a broker.
+/// State that outlives a broker.
 pub(crate) struct World {
     pub(crate) engine: MemoryEngine,
     store: Arc<Memory>,
@@ -53,7 +53,7 @@ pub(crate) async fn fill(bench: &Bench, name: &TopicName) {
     bench.publish(bench.home(name), name, &["1", "2", "3"]).await;
 }
 
-/// Whether a topic is there with all that [`fill`] gave it; panics when it is there with less.
+/// True if a topic exists with everything that [`fill`] created; panics if it exists with less.
 pub(crate) async fn is_whole(bench: &Bench, name: &TopicName) -> bool {
     if !bench.catalog().topic_exists(name) {
         return false;

@@ -20,7 +20,7 @@ const EVENTS: &str = "managed-ledgers/acme/cars/persistent/__change_events";
 pub(super) struct Logs {
     store: Arc<Memory>,
     ledgers: Arc<MemoryEngine>,
-    /// So many of the next appends find that another one took the log over.
+    /// Number of next appends that find that another broker took the log over.
     lost: AtomicU32,
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// What came while the engine took nothing is in the next ledger alone. Until that is named a crash leads back to the old one,
-/// where no change may follow those that it lacks.
+/// Changes made while the engine accepts nothing are in the next ledger alone. Until that is named, a crash leads
+/// back to the old one, where no change may follow the missing ones.
 #[test]
 fn nothing_follows_in_a_ledger_that_lacks_something() {
     let mut world = World::new(tiny());

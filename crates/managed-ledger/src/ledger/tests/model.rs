@@ -8,7 +8,7 @@ use super::*;
 enum Step {
     Append(u8),
     Maintain,
-    /// One maintenance step only, so that crashes fall between any two.
+    /// Runs one maintenance step only, so that crashes fall between any two.
     MaintainOnce,
     Hold(bool),
     FailWrites(bool),
@@ -34,7 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What must be true of the log: every entry ever durable, in order, from the first that was not trimmed.
+/// Expected state of the log: every entry ever durable, in order, from the first that was not trimmed.
 struct Model {
     /// Payload of each ordinal, as appended last.
     appended: Vec<String>,

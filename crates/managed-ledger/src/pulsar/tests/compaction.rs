@@ -1,4 +1,4 @@
-//! What is compacted, in Pulsar's form: by Pharos, by a broker of Pulsar, and by runs that do not come to their end.
+//! Topic compaction in Pulsar's format: by Pharos, by a broker of Pulsar, and by interrupted runs.
 
 use super::*;
 use crate::mortal::CallEffect;
@@ -9,7 +9,7 @@ use pharos_types::Position;
 
 const CURSOR: &str = "__compaction";
 
-/// How a run ends.
+/// Result of a run.
 type Finished = Result<CompactedView, CompactionError>;
 
 async fn begin(topic: &Topic, keep: &[u64]) -> Result<CompactedWriter, CompactionError> {
@@ -349,7 +349,7 @@ fn a_run_that_dies_anywhere_leaves_the_one_before_or_the_new_one() {
     }
 }
 
-/// Whether a ledger has entries of one that is compacted.
+/// True if a ledger has entries of a compacted ledger.
 fn is_compacted(world: &World, ledger: LedgerId) -> bool {
     let entries = run(world.engine.read(ledger, EntryId(0), 1, 1 << 20)).unwrap_or_default();
     entries
@@ -376,7 +376,8 @@ fn before_the_put(world: &mut World) -> (Life, CompactedView, LocalBoxFuture<'st
     (life, before, finish)
 }
 
-/// Where the one who lost the topic stands when the next one opens it, and who that is.
+/// A broker that lost the topic at any step of a run never overwrites the name written by its successor, Pharos or
+/// Pulsar.
 #[test]
 fn a_run_names_nothing_over_who_took_the_topic_over() {
     for by_java in [false, true] {
@@ -434,7 +435,7 @@ fn a_run_of_who_lost_the_topic_changes_nothing_for_a_successor_that_only_reads()
     assert_eq!(payloads(&view(&world.open()).unwrap()), ["e1"]);
 }
 
-/// Whether it was named is not known: the next run finds out.
+/// If the outcome of the naming is unknown, the next run finds it out.
 #[test]
 fn a_name_of_which_the_store_did_not_tell_is_found_by_the_next_run() {
     for effect in [CallEffect::Not, CallEffect::Happens] {

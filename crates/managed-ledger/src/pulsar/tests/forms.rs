@@ -17,7 +17,8 @@ fn names_are_those_of_java() {
     assert_eq!(name::decode("%F"), None);
 }
 
-/// Of a cluster of 4.2.4: a topic whose only ledger is written, and one that was made and never opened.
+/// Infos written by a 4.2.4 cluster are read: a topic whose only ledger is being written, and one that was created
+/// and never opened.
 #[test]
 fn an_info_that_a_broker_of_pulsar_wrote_is_read() {
     let read = info::parse("t1", &bytes("0a0408032000")).unwrap();

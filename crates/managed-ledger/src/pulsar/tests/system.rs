@@ -264,7 +264,7 @@ impl NodeOwner for &Owner {
     }
 }
 
-/// What is trimmed when a commit is over must not be needed for the state that the node still has.
+/// Entries trimmed after a commit must not be needed for the state still in the node.
 #[test]
 fn a_commit_waits_for_a_write_under_way_that_has_what_it_wants() {
     let mut world = World::new();

@@ -1,8 +1,8 @@
-//! What a crash does to a [`FaultFs`]: which unsynced steps took effect, and how far.
+//! Effect of a crash on a [`FaultFs`]: the unsynced steps that took effect, and how far.
 //!
-//! The styles differ on purpose. Losing everything unsynced finds missing syncs; keeping everything is what the death
-//! of the process alone does; keeping a prefix with its last write torn is a plain power cut; keeping any blocks at
-//! all is a device that reorders, and one that also tears its sectors keeps any bytes.
+//! The styles differ on purpose. Losing everything unsynced finds missing syncs; keeping everything is the effect of
+//! the death of the process alone; keeping a prefix with its last write torn is a plain power cut; keeping any blocks
+//! at all is a device that reorders, and one that also tears its sectors keeps any bytes.
 
 use super::FaultFs;
 use super::plan::FaultCounts;

@@ -1,4 +1,4 @@
-//! What a process holds of a [`FaultFs`]: the mounted file system, its open files and its locks.
+//! Resources of a process on a [`FaultFs`]: the mounted file system, its open files and its locks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::world::{NameStep, Node, World, died};
 use super::{FaultFs, Fs, FsFile, FsLock, OpenHow};
 use crate::fs::DIRECT_ALIGN;
 
-/// One of the handles that a process may have; it ends when this is dropped.
+/// Handle that counts against the process's limit; it ends when this is dropped.
 #[derive(Debug)]
 struct Handle {
     fs: FaultFs,

@@ -48,9 +48,9 @@ impl FaultFs {
         Self::with(seed, true)
     }
 
-    /// The same with a gentler device and file system: names survive in order, sectors are whole but for the last one
-    /// written, and what a failed sync did not sync still waits for the next. Seeds that were found before there was more
-    /// lead to the same crashes as then.
+    /// Returns a file system with a gentler device: names survive in order, sectors are whole but for the last one
+    /// written, and data that a failed sync did not sync still waits for the next. Older seeds lead to the same
+    /// crashes as before.
     #[must_use]
     pub fn gentle(seed: u64) -> Self {
         Self::with(seed, false)
@@ -92,7 +92,7 @@ impl FaultFs {
         world.die_at = Some(world.steps + steps);
     }
 
-    /// Whether the process died.
+    /// True if the process died.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.lock_world().dead
@@ -123,30 +123,31 @@ impl FaultFs {
         self.plan(Plan::next(FaultOp::SyncFile, Fault::Io, syncs));
     }
 
-    /// How many bytes all files together may have; `None`: any number. What fits of a write is written.
+    /// Sets the maximum size of all files together, in bytes; `None`: no limit. A write that exceeds it is written as
+    /// far as it fits.
     pub fn set_bytes_max(&self, bytes: Option<u64>) {
         self.lock_world().bytes_max = bytes;
     }
 
-    /// How many bytes all files together have.
+    /// Returns the size of all files together, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.lock_world().bytes()
     }
 
-    /// How many files the process may have open; `None`: any number. Listing and syncing a directory and taking a lock need
-    /// one for as long as they take, a lock for as long as it is held.
+    /// Sets the maximum number of files that the process may have open; `None`: no limit. Listing and syncing a
+    /// directory and taking a lock need a handle for as long as they take, a lock for as long as it is held.
     pub fn set_handles_max(&self, handles: Option<usize>) {
         self.lock_world().handles_max = handles;
     }
 
-    /// How many files the process has open, locks included.
+    /// Returns the number of files that the process has open, locks included.
     #[must_use]
     pub fn handles(&self) -> usize {
         self.lock_world().handles
     }
 
-    /// What went wrong so far.
+    /// Returns the counts of the faults so far.
     #[must_use]
     pub fn counts(&self) -> FaultCounts {
         self.lock_world().counts.clone()

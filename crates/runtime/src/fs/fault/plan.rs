@@ -1,4 +1,4 @@
-//! What is planned to go wrong on a [`FaultFs`](super::FaultFs), and how often it did.
+//! Planned faults of a [`FaultFs`](super::FaultFs), and the number of times they occurred.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,7 +39,7 @@ pub enum FaultOp {
     Lock,
 }
 
-/// What happens to the call.
+/// Effect on the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// Refused: the device failed (`EIO`). A write may have taken effect up to any byte; a sync loses, in part or in whole,
@@ -52,13 +52,13 @@ pub enum Fault {
     /// Answered as done, and not done: of a write its bytes, of a sync all that it was to sync. The page cache shows the
     /// bytes until it is dropped; the device never has them.
     Lost,
-    /// Of a write only: answered as done, and its bytes are at another place of the same file or of another one. The page
-    /// cache shows what was asked for until it is dropped.
+    /// Misdirected write: reported as done, but its bytes are at another offset of the same file or in another file.
+    /// The page cache shows the intended content until it is dropped.
     Misdirected,
 }
 
 impl Fault {
-    /// What the caller is told; `None` when it is told that all is well.
+    /// Returns the error that the caller gets; `None` if it is told that the call succeeded.
     pub(super) fn error(self) -> Option<io::Error> {
         match self {
             Self::Io => Some(Errno::IO.into()),
@@ -69,7 +69,7 @@ impl Fault {
     }
 }
 
-/// Which of the calls are hit.
+/// Selection of the calls that are hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// The call after so many others of its kind, once: 0 is the next one.
@@ -83,9 +83,9 @@ pub enum When {
 pub struct Plan {
     /// The call it is planned for.
     pub op: FaultOp,
-    /// What happens to it.
+    /// Effect on the call.
     pub fault: Fault,
-    /// Which of them.
+    /// Calls that are hit.
     pub when: When,
     /// Only files (or directories) at or below this path; `None`: everywhere.
     pub under: Option<PathBuf>,
@@ -112,7 +112,7 @@ impl Plan {
         }
     }
 
-    /// The same for what is at or below a path.
+    /// Returns the same plan for files at or below a path.
     #[must_use]
     pub fn under(self, path: &Path) -> Self {
         Self {
@@ -121,7 +121,8 @@ impl Plan {
         }
     }
 
-    /// Whether a [`FaultFs`](super::FaultFs) can do this: only writes and file syncs can be lost, only writes misdirected.
+    /// True if a [`FaultFs`](super::FaultFs) can do this: only writes and file syncs can be lost, only writes
+    /// misdirected.
     pub(super) fn is_possible(&self) -> bool {
         match self.fault {
             Fault::Lost => matches!(self.op, FaultOp::Write | FaultOp::SyncFile),
@@ -168,7 +169,7 @@ pub(super) fn hit(
     found
 }
 
-/// What went wrong so far, over all lives. A test sees by it that it reaches what it is for.
+/// Faults so far, over all lives. With these a test checks that it reaches the faults it is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Calls that a plan hit, by call and fault.
@@ -190,7 +191,7 @@ pub struct FaultCounts {
 }
 
 impl FaultCounts {
-    /// How many calls of this kind met this fault.
+    /// Returns the number of calls of this kind that met this fault.
     #[must_use]
     pub fn hits_of(&self, op: FaultOp, fault: Fault) -> u64 {
         self.hits.get(&(op, fault)).copied().unwrap_or_default()

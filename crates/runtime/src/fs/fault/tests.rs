@@ -1,4 +1,4 @@
-//! What the faulty file system may do and what it may not.
+//! Tests of the effects that the faulty file system may and may not have.
 
 use std::io;
 use std::path::{Path, PathBuf};

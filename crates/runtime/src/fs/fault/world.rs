@@ -1,4 +1,4 @@
-//! What a [`FaultFs`](super::FaultFs) holds, and what each call does to it.
+//! Content of a [`FaultFs`](super::FaultFs), and the effect of each call on it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::plan::{self, Fault, FaultCounts, FaultOp, Plan};
 use crate::random::Random;
 
-/// What a device writes as one, in bytes.
+/// Size of the unit that a device writes atomically, in bytes.
 pub(super) const SECTOR: usize = 512;
 
 #[derive(Clone, Debug)]
@@ -19,13 +19,13 @@ pub(super) struct World {
     pub(super) names: BTreeMap<PathBuf, u64>,
     /// Names as a crash leaves them at least.
     pub(super) names_durable: BTreeMap<PathBuf, u64>,
-    /// What happened to names since the last directory sync, oldest first.
+    /// Changes of names since the last directory sync, oldest first.
     pub(super) name_steps: Vec<NameStep>,
     /// Decides what a crash does, as it always did; see `faults`.
     pub(super) random: Random,
     /// Decides everything that a gentle device does not do, so that seeds go on to mean there what they meant.
     pub(super) faults: Random,
-    /// Whether device and file system do all that they may.
+    /// True if device and file system do the worst that they may.
     pub(super) hard: bool,
     /// Grows with each crash; handles and locks of an older life are dead.
     pub(super) life: u64,
@@ -49,11 +49,11 @@ pub(super) struct World {
 pub(super) struct Node {
     /// The page cache.
     pub(super) visible: Vec<u8>,
-    /// What the device holds whatever happens.
+    /// Bytes that the device holds whatever happens.
     pub(super) durable: Vec<u8>,
-    /// What was done since, oldest first.
+    /// Steps since then, oldest first.
     pub(super) steps: Vec<Step>,
-    /// What the device cannot read.
+    /// Ranges that the device cannot read.
     pub(super) unreadable: Vec<Range<usize>>,
 }
 
@@ -137,7 +137,7 @@ impl Node {
         self.steps.push(step);
     }
 
-    /// What is seen without the page cache. The length is that of the inode, which stays in memory.
+    /// Recomputes the content as seen without the page cache. The length is that of the inode, which stays in memory.
     pub(super) fn refresh(&mut self) {
         let length = self.visible.len();
         self.visible.clone_from(&self.durable);

@@ -1,4 +1,4 @@
-//! What chance lets clients and administrators do next.
+//! Random choice of the next actions of clients and administrators.
 
 use std::rc::Rc;
 
@@ -131,7 +131,7 @@ impl World {
         Some(Box::pin(self.clone().produce(client, mode, held)))
     }
 
-    /// Who has a topic for itself leaves, or a client comes that waits for that.
+    /// Closes the producer that holds a topic, or adds one that waits for exclusive access.
     fn take_turns(self: &Rc<Self>, random: &mut Random, topic: &str) -> Option<Request> {
         let holder = self.pick(random, |client| client.produces() && client.topic == topic);
         match holder {

@@ -1,7 +1,7 @@
-//! What clients and administrators do.
+//! Work of clients and administrators.
 //!
-//! Requests run beside each other. Those that change a topic as a whole are made one at a time per topic, but for what comes
-//! back by itself: a producer that was closed.
+//! Requests run beside each other. Requests that change a topic as a whole are made one at a time per topic, except
+//! for producers that reconnect by themselves after they were closed.
 
 mod chance;
 pub(crate) mod places;
@@ -38,10 +38,10 @@ pub(crate) const SUBSCRIPTIONS: [(&str, SubscriptionType); 5] = [
 const LISTENERS: [&str; 2] = ["one", "two"];
 const CLIENTS_MAX: usize = 8;
 
-/// What was done, to see that the test reaches the corners it is for.
+/// Counts of actions, to check that the test reaches the corner cases it is for.
 pub(crate) type Corners = BTreeMap<&'static str, u64>;
 
-/// What clients and administrators of a seed are given to.
+/// Habits of a seed's clients and administrators.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Habits {
     /// Most producers want a topic for themselves, wait for it, and leave soon.

@@ -1,7 +1,7 @@
-//! What administrators write down: a tenant with a namespace, policies, and a partitioned topic with its schemas.
+//! Metadata that administrators write: a tenant with a namespace, policies, and a partitioned topic with its schemas.
 //!
-//! Each is a fact of the model: as text, as it was answered last. A request that was not answered leaves several texts that may be
-//! true until the next look; nothing is asked of such a fact before.
+//! Each is a fact of the model, as the text of the last answer. A request that was not answered leaves several texts
+//! that may be true until the next look; no request is made about such a fact before.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ const SCHEMAS_MAX: usize = 6;
 /// Half seconds that a deletion which was begun may take to be finished.
 const FINISHING_MAX: usize = 120;
 
-/// How many of something have something.
+/// Share of the items that have a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {
     None,
@@ -36,7 +36,7 @@ enum Share {
     All,
 }
 
-/// What is known of the partitioned topic.
+/// Known state of the partitioned topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Parts {
     partitions: u32,
