@@ -20,7 +20,11 @@ if [ ! -e "$venv/installed" ]; then
     "$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: -r "$root/tests/clients/python/requirements.txt"
     touch "$venv/installed"
 fi
+# Pages call it by its name.
+bin=$(mktemp -d)
+trap 'rm -rf "$bin"' EXIT
+ln -s "$pharos" "$bin/pharos"
 # Settings come from the pages alone.
 for name in $(compgen -e | grep '^PHAROS_' || true); do unset "$name"; done
-"${alone[@]}" sh -c 'ip link set lo up && exec "$@"' sh "$venv/bin/python" "$root/tests/docs/pages.py" "$pharos" "$root" \
+"${alone[@]}" sh -c 'ip link set lo up && exec "$@"' sh "$venv/bin/python" "$root/tests/docs/pages.py" "$bin/pharos" "$root" \
     docs/quickstart.md README.md
