@@ -1,7 +1,7 @@
 //! Transactions over the wire: what is committed is seen, what is aborted or open is not.
 
 use crate::support::transactions::*;
-use crate::support::{self, Node};
+use crate::support::{self, Node, soon};
 use pharos_client::{ConsumerOptions, OutgoingMessage, ProducerOptions, earliest};
 use pharos_types::TxnId;
 use pharos_wire::command::Command;
@@ -130,8 +130,17 @@ async fn a_transaction_that_is_open_too_long_is_aborted() {
     send_in(&producer, txn, &["gone"]).await;
     producer.send("stays".to_owned()).await.unwrap();
     expect(&mut consumer, &["stays"]).await;
+    // It is aborting until the coordinator has noted that the topic has ended it.
+    let committed = async {
+        loop {
+            match end(&client, txn, TxnAction::Commit).await {
+                Err(ServerError::InvalidTxnStatus) => tokio::task::yield_now().await,
+                outcome => break outcome,
+            }
+        }
+    };
     assert_eq!(
-        end(&client, txn, TxnAction::Commit).await,
+        soon("the end of the transaction", committed).await,
         Err(ServerError::TransactionNotFound)
     );
 }
