@@ -5,7 +5,7 @@
 //! 1. the ledger is created, and the info notes it as one that is being written (`pharos.compacting`);
 //! 2. it is filled and closed;
 //! 3. the node is read, then the info, which proves that the topic is ours, and then the node is put if it still has the version that was
-//! read ([`set_name`]);
+//!    read ([`set_name`]);
 //! 4. the info notes it as the named ledger, and gives up the previous one;
 //! 5. the previous one is deleted.
 //!

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! - [`proto`] has the messages, [`info`] the info with Pharos's own data in its properties, [`cursor`] the state of a cursor,
-//! [`compacted`] an entry of a compacted ledger, [`name`] the names.
+//!   [`compacted`] an entry of a compacted ledger, [`name`] the names.
 //! - [`nodes`] takes over the cursors at an opening, and selects what is written from then on; [`compaction`] does the same for
-//! compacted ledgers.
+//!   compacted ledgers.
 //!
 //! The cursor log is unchanged, and has all cursors of a topic first. Subscriptions that Pulsar has too, all but
 //! broadcast ones, are written to their nodes a little later. For system cursors and compacted ledgers the nodes
