@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 /// A request may take so many nanoseconds before its connection is closed to make room.
 const BUSY_MIN: u64 = 30_000_000_000;
-/// How long an answer may be on its way after its handler has ended, in nanoseconds.
+/// Time that an answer may be on its way after its handler has ended, in nanoseconds.
 const ANSWER_GRACE: u64 = 1_000_000_000;
 /// An address has far more connections than another when it has so many times as many.
 const FAR_MORE: usize = 8;
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    /// How many may take time to finish.
+    /// Number of connections that may take time to finish.
     const LEAVING_MAX: usize = 2;
 
     impl Connections {

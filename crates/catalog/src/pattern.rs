@@ -13,7 +13,7 @@ use regex::{Regex, RegexBuilder};
 
 /// Compiled patterns that are kept, and refused ones.
 const KEPT_MAX: usize = 256;
-/// How deep groups of a pattern may nest.
+/// Maximum nesting depth of groups in a pattern.
 const NEST_MAX: u32 = 50;
 
 /// Why a pattern cannot be used here.
@@ -109,7 +109,7 @@ fn with_ascii_classes(pattern: &str) -> Cow<'_, str> {
     Cow::Owned(replaced)
 }
 
-/// What came of compiling the patterns that were asked for last.
+/// Results of compiling the most recent patterns.
 #[derive(Debug, Default)]
 pub(super) struct CompiledPatterns {
     table: Mutex<KeptPatterns>,

@@ -41,7 +41,7 @@ pub struct TopicListWatcher {
     /// Topics already reported to the client.
     listed: BTreeSet<TopicName>,
     events: Receiver<TopicEvent>,
-    /// What was heard of and not looked at yet.
+    /// Changes that were received and not examined yet.
     heard: Heard,
 }
 

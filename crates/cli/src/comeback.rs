@@ -87,7 +87,7 @@ impl<T: 'static> Comeback<T> {
         }
     }
 
-    /// What was made anew does its work.
+    /// Notes that what was created anew works.
     pub(crate) fn proved(&mut self) {
         if self.lost.is_empty() && self.made.is_empty() && self.round.is_none() {
             self.well();

@@ -24,7 +24,7 @@ const POINTS: u32 = 100;
 /// Consumers by name, then in the order in which they joined: keys rise.
 type Named = (Arc<str>, ConsumerKey);
 
-/// How a topic chooses among consumers of one priority level.
+/// Rule by which a topic chooses among consumers of one priority level.
 #[derive(Clone, Copy, Debug)]
 enum ActiveChoice {
     /// By the index of the partition.

@@ -33,7 +33,7 @@ struct Level {
     turn_messages: u32,
 }
 
-/// How a slot stands with the queues.
+/// State of a slot in the queues.
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
     is_queued: bool,

@@ -72,7 +72,7 @@ struct State {
     consumers: SmallVec<[Option<StreamConsumer>; 1]>,
     free: Vec<u32>,
     count: usize,
-    /// Where each sits, once there were many.
+    /// Index of each, once there were many.
     by_key: Option<Box<IdMap<ConsumerKey, u32>>>,
     cohorts: Cohorts,
     /// The place served last, so that cohorts take turns.

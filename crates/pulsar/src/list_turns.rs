@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::connection::Connection;
 
-/// How often a list that waits for the socket looks whether it took enough.
+/// Interval at which a list that waits for the socket checks if it took enough.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 const SECOND: u64 = 1_000_000_000;
 
@@ -34,7 +34,7 @@ impl Default for ListTurns {
 }
 
 impl ListTurns {
-    /// How long a list that is asked for now has to wait, at a rate of `rate_max` a second; 0 is no limit.
+    /// Returns the time that a list requested now has to wait, at `rate_max` a second; 0 is no limit.
     fn pace(&self, rate_max: u32, now: u64) -> Duration {
         if rate_max == 0 {
             return Duration::ZERO;

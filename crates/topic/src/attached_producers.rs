@@ -24,7 +24,7 @@ pub(super) struct AttachedProducers {
     hosts: Hosts,
 }
 
-/// How many producers stay beside a newcomer.
+/// Number of producers that stay beside a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Others {
     /// All.

@@ -1,4 +1,4 @@
-//! How many producers or consumers of a topic each client address has.
+//! Number of producers or consumers of a topic per client address.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ impl Hosts {
         }
     }
 
-    /// How many there are of the host of this peer address.
+    /// Number for the host of this peer address.
     pub(super) fn of(&self, address: &str) -> usize {
         step();
         self.0.get(host(address)).copied().unwrap_or(0)

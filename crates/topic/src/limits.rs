@@ -22,7 +22,7 @@ const CONSUMERS_REMEMBERED: usize = 1_024;
 #[derive(Default)]
 pub(super) struct Subscribes {
     seen: HashMap<(String, Option<String>, u64), (u64, u32)>,
-    /// How many were left when those whose period was over were last forgotten.
+    /// Number left when expired ones were last forgotten.
     kept: usize,
 }
 
@@ -66,7 +66,7 @@ impl Subscribes {
     }
 }
 
-/// Whether another producer finds room beside `others`.
+/// Checks that another producer is allowed beside `others`.
 pub(super) fn check_limits(
     cx: &TopicContext,
     limits: &EffectivePolicies,

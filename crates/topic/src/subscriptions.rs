@@ -13,7 +13,7 @@ use super::subscription::{Body, Subscription};
 pub(crate) struct Subscriptions {
     /// Boxed: most topics have one, and a table has room for three.
     by_name: HashMap<SubscriptionName, Box<Subscription>>,
-    /// How many of them are durable, which a subscription is or is not for good.
+    /// Number of durable ones; a subscription never changes in this.
     durable: usize,
     /// Those that a dispatcher may have work for: all whose body is one, and maybe some whose body was one.
     dispatched: HashSet<SubscriptionName>,

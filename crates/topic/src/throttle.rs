@@ -20,7 +20,7 @@ use super::{Publishing, State, TopicContext};
 /// Sends of one producer that arrived together.
 type Sends = (ConnectionId, ProducerKey, Vec<Publish>);
 
-/// What waits, in its order, found by its producer too.
+/// Waiting sends in order, also indexed by producer.
 #[derive(Default)]
 struct HeldSends {
     /// By a number that rises.

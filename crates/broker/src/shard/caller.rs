@@ -57,7 +57,7 @@ pub struct WatchedTopics {
 }
 
 impl Shard {
-    /// What changed about watched topics since the last word; worked out on a thread apart. `None` when the broker stops.
+    /// Returns the changes of watched topics since the last update, computed on another thread. `None` when the broker stops.
     pub async fn topics_changed(
         &self,
         mut watcher: TopicListWatcher,

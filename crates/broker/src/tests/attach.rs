@@ -1,4 +1,4 @@
-//! What attaching, leaving and a change of the active consumer cost among many: steps are counted, not time.
+//! Cost of attaching, leaving and a change of the active consumer among many: steps are counted, not time.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ struct Cost {
     change: u64,
 }
 
-/// How consumers come.
+/// Kind of consumers that attach.
 #[derive(Clone, Copy)]
 struct Kind {
     what: &'static str,

@@ -68,7 +68,7 @@ pub struct PulsarFacts {
     writer: Option<EventWriter>,
 }
 
-/// How a ledger is read that its writer may not have closed.
+/// Way to read a ledger that its writer may not have closed.
 ///
 /// Bookies learn that an entry is confirmed from the next one, so of an open ledger a plain read misses the last entry: the one that counts
 /// of a cursor, and the whole of a schema.

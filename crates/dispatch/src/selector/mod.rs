@@ -96,7 +96,7 @@ impl Selector {
         }
     }
 
-    /// What belongs to a consumer, rising.
+    /// Hash ranges of a consumer, ascending.
     pub(super) fn ranges_of(&self, slot: Slot) -> Vec<HashRange> {
         match self {
             Self::Ring(ring) => ring.ranges_of(slot),

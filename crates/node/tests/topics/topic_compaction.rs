@@ -29,7 +29,7 @@ type Place = (u64, u64, i32);
 struct Expected {
     by_key: BTreeMap<String, (Place, String)>,
     number: u32,
-    /// Where the first message was stored.
+    /// Ledger of the first message.
     first_ledger: Option<u64>,
 }
 

@@ -293,7 +293,7 @@ impl State {
     }
 }
 
-/// What a peer hears only as an alert, in words for the log.
+/// Explanation for the log of a failure that the peer receives only as an alert.
 pub(super) fn explain(error: rustls::Error) -> io::Error {
     use rustls::CertificateError::InvalidPurpose;
     use rustls::InvalidMessage::{InvalidContentType, UnknownProtocolVersion};
